@@ -1,0 +1,1 @@
+"""The planner: pure, deterministic; no Kubernetes, no clock, no I/O (design, section 5)."""
