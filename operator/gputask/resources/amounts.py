@@ -33,11 +33,7 @@ class AmountError(ValueError):
 
 def is_memory(name: str) -> bool:
     """Whether amounts of this resource are counted in MiB."""
-    return (
-        name in {"memory", "ephemeral-storage"}
-        or name.startswith("hugepages-")
-        or name.split("/")[0].endswith("MB")
-    )
+    return name in {"memory", "ephemeral-storage"} or name.startswith("hugepages-") or name.split("/")[0].endswith("MB")
 
 
 def is_kubernetes_bytes(name: str) -> bool:
@@ -60,9 +56,7 @@ def parse_amount(value: object, name: str, *, rounding: Rounding = "up") -> int:
     text = repr(value) if isinstance(value, float) else str(value).strip()
     match = _NUMBER.match(text)
     if match is None:
-        raise AmountError(
-            f"{_echo(value)} is not an amount; write a number like 2 or '0.5', or a quantity like 8Gi"
-        )
+        raise AmountError(f"{_echo(value)} is not an amount; write a number like 2 or '0.5', or a quantity like 8Gi")
     number, unit = Decimal(match[1]), match[2]
     if unit in _BINARY:
         _need_memory(name, unit)
@@ -70,9 +64,7 @@ def parse_amount(value: object, name: str, *, rounding: Rounding = "up") -> int:
     if unit in _DECIMAL:
         if is_memory(name):
             if _DECIMAL[unit] < 0:
-                raise AmountError(
-                    f"unit {unit!r} makes no sense for {name}; use Ki, Mi, Gi, Ti, k, M, G or T"
-                )
+                raise AmountError(f"unit {unit!r} makes no sense for {name}; use Ki, Mi, Gi, Ti, k, M, G or T")
             return _bounded(_rounded(number.scaleb(_DECIMAL[unit]) / _MIB, rounding), value)
         return _bounded(_rounded(number.scaleb(_DECIMAL[unit]), rounding), value)
     if unit:
@@ -134,9 +126,7 @@ def _bounded(scaled: Decimal, value: object) -> int:
 
 def _need_memory(name: str, unit: str) -> None:
     if not is_memory(name):
-        raise AmountError(
-            f"unit {unit!r} makes no sense for {name}; byte units are for memory and names ending in MB"
-        )
+        raise AmountError(f"unit {unit!r} makes no sense for {name}; byte units are for memory and names ending in MB")
 
 
 def _echo(value: object) -> str:

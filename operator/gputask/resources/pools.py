@@ -67,11 +67,7 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.annotation}: {self.name}: {self.message}"
-            if self.name
-            else f"{self.annotation}: {self.message}"
-        )
+        return f"{self.annotation}: {self.name}: {self.message}" if self.name else f"{self.annotation}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
