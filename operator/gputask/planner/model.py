@@ -54,7 +54,7 @@ class SelectorTerm:
 
 @dataclass(frozen=True, slots=True)
 class NodeConstraints:
-    """Which nodes a pod accepts: nodeSelector, required node affinity (any one term; None = no affinity), tolerations."""
+    """Which nodes a pod accepts: nodeSelector, required node affinity (one term; None = any node), tolerations."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[SelectorTerm, ...] | None = None
@@ -108,7 +108,7 @@ class Task:
     request: RequestClass
     time_limit: float | None = None
     unsupported: tuple[str, ...] = ()
-    """Why the binding mode cannot honour this task at all (field and remedy); such a task is never placed (cause Unsupported)."""
+    """Why the binding mode cannot honour this task at all (field and remedy); it is never placed."""
     excluded_nodes: frozenset[str] = frozenset()
     """Nodes it must not try now (back-off after a refusal)."""
 
@@ -251,7 +251,7 @@ class Waiting:
     feasible: bool
     counts: tuple[Mapping[Cause, int], ...]
     message: str
-    """One line for a person: the closest miss, or for an infeasible task the resource and the largest value of any node."""
+    """One line for a person: the closest miss, or what no node has and the largest value."""
 
 
 @dataclass(frozen=True, slots=True)
