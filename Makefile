@@ -26,12 +26,12 @@ demo: .venv/runtime ## set up, then the HyperQueue stream on the embedded server
 	@$(BIN)/gputask demo
 
 .PHONY: test
-test: .venv/dev check ## set up, check, then every test that exists except the long ones
-	@$(BIN)/python -m pytest
+test: .venv/dev ## set up, then every test that exists except the long ones
+	@$(BIN)/python -m pytest -m 'not long'
 
 .PHONY: test-fast
 test-fast: .venv/dev ## the tests without the real control plane
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -m 'not long'
 
 .PHONY: test-long
 test-long: .venv/dev ## deeper bounds of the protocol model and the long replays
