@@ -12,13 +12,13 @@ help: ## list the targets
 .venv/runtime: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing the runtime dependencies into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/dev: requirements-dev.lock .venv/runtime
 	@echo "installing the development tools into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes --only-binary :all: -r requirements-dev.lock
 	@touch $@
 
 .PHONY: demo
@@ -58,7 +58,7 @@ bench: .venv/dev ## the planner's benchmark table
 
 .PHONY: lock
 lock: .venv/dev ## renew requirements*.lock: hashes, no index address
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check uv
 	@for group in build:requirements.lock dev:requirements-dev.lock; do \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-emit-find-links --no-annotate --no-header --group $${group%%:*} pyproject.toml -o $${group##*:}; done
