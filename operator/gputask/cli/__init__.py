@@ -1,0 +1,1 @@
+"""The gputask command: files and clusters in, decisions, events and tables out."""

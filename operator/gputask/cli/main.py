@@ -1,0 +1,117 @@
+"""The console script ``gputask``: each command's options and help. The work of a command is imported only when
+it is called, so that ``gputask --help`` is fast."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from gputask import __version__
+from gputask.cli.errors import CommandError, Exit
+from gputask.cli.output import Format
+
+app = typer.Typer(
+    name="gputask",
+    help="GPU work on Kubernetes: variants, priorities, reservations, backfill.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="A table for people, or JSON or YAML for scripts.")]
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="Nodes, GpuNodes, Pods and GpuTasks as kubectl prints them: a file, a folder, or - for stdin. Repeatable.",
+    ),
+]
+MoreFiles = Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More files.", show_default=False)]
+Now = Annotated[str | None, typer.Option(metavar="TIME", help="The present (RFC 3339); the clock's if absent.")]
+
+
+@app.command()
+def plan(*, files: Files = None, more: MoreFiles = None, now: Now = None, output: Output = Format.TABLE) -> int:
+    """One planner pass over files: what would start where, what is held, why the rest waits. Writes nothing."""
+    from gputask.cli.plan import plan_files
+
+    return plan_files([*(files or ()), *(more or ())], now=now, output=output)
+
+
+@app.command()
+def simulate(
+    *,
+    files: Files = None,
+    more: MoreFiles = None,
+    until: Annotated[str | None, typer.Option(metavar="SECONDS", help="Stop at this time.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="For --node-order shuffle.")] = 0,
+    now: Now = None,
+    node_order: Annotated[
+        str,
+        typer.Option(
+            metavar="ORDER", help="Which node joins at which instant: given, reverse, shuffle, or NAME,NAME,..."
+        ),
+    ] = "given",
+    output: Output = Format.TABLE,
+) -> int:
+    """Run the tasks of files through the planner in simulated time, and check every rule at every event."""
+    from gputask.cli.simulate import simulate_files
+
+    return simulate_files(
+        [*(files or ()), *(more or ())], until=until, seed=seed, now=now, node_order=node_order, output=output
+    )
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"gputask {__version__}")
+        raise typer.Exit
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line.
+
+    :returns: the exit code (:class:`~gputask.cli.errors.Exit`; 130 when interrupted).
+    """
+    try:
+        result = app(args=list(arguments), prog_name="gputask", standalone_mode=False)
+    except CommandError as error:
+        print(*error.lines, sep="\n", file=sys.stderr)
+        return error.code
+    except typer.TyperException as error:
+        # Without arguments the help has been printed and no text is left.
+        if text := _text(error):
+            print(f"gputask: {text}", file=sys.stderr)
+        return Exit.BAD_INPUT
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FINE
+    return result if isinstance(result, int) else Exit.FINE
+
+
+def _text(error: typer.TyperException) -> str:
+    message = getattr(error, "format_message", error.__str__)()
+    return " ".join(str(message).split())
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()
