@@ -1,0 +1,325 @@
+"""One async client: reads, writes and watches of one API server over one connection pool.
+
+Only :mod:`gputask.kube.writes` calls the writing methods. None of them repeats a write: whether a repeat is right
+depends on the protocol, not on HTTP. (aiohttp itself may send a PUT or DELETE again when a kept connection turns out
+to be closed; all of ours carry preconditions, so that a repeat has no second effect.)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import aiohttp
+import msgspec
+
+from gputask.kube.config import Connection
+from gputask.kube.errors import ApiError, OutcomeUnknown, Unreachable, api_error
+from gputask.kube.resources import MERGE_PATCH, PODS, Resource
+
+Object = dict[str, Any]
+"""An object of the API as JSON: plain dicts, lists, strings, numbers."""
+
+READ_SECONDS = 30.0
+WRITE_SECONDS = 30.0
+WATCH_SECONDS = 270.0
+"""How long one watch request lasts before it is opened again; each gets up to 10 % more, so that they spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request, as a transport sends it. ``body`` is JSON text, ``params`` the query."""
+
+    method: str
+    path: str
+    params: Mapping[str, str]
+    body: bytes | None = None
+    content_type: str = "application/json"
+    timeout: float = READ_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    body: bytes
+
+
+class Transport(Protocol):
+    """Carries requests to one server. Tests wrap it to lose, delay and repeat messages."""
+
+    async def send(self, request: Request) -> Response:
+        """The answer, whatever its status. Failures are those of aiohttp, or TimeoutError."""
+
+    def stream(self, request: Request) -> AsyncIterator[bytes]:
+        """The lines of a streamed answer.
+
+        :raises ApiError: when the server refuses the stream.
+        """
+
+    async def close(self) -> None: ...
+
+
+class HttpTransport:
+    """The real transport: one aiohttp session, made at the first request so that it belongs to the running loop."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, request: Request) -> Response:
+        async with self._open(request, aiohttp.ClientTimeout(total=request.timeout, sock_connect=10)) as response:
+            return Response(response.status, await response.read())
+
+    async def stream(self, request: Request) -> AsyncIterator[bytes]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=request.timeout)
+        async with self._open(request, timeout) as response:
+            if response.status >= 400:
+                raise _error(request, Response(response.status, await response.read()))
+            # Not readline(): a GpuTask of 722 KB is one line, and the reader's line limit is lower.
+            rest = b""
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _open(self, request: Request, timeout: aiohttp.ClientTimeout) -> Any:
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=100, ssl=self._connection.ssl or True),
+                headers={"Accept": "application/json", "User-Agent": "gputask", **self._connection.headers},
+            )
+        headers = {"Content-Type": request.content_type} if request.body is not None else {}
+        authorization = self._connection.authorization()
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        return self._session.request(
+            request.method,
+            self._connection.server + request.path,
+            params=request.params,
+            data=request.body,
+            headers=headers,
+            timeout=timeout,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A consistent list and the resourceVersion to watch from."""
+
+    items: list[Object]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """``type`` is ADDED, MODIFIED, DELETED or BOOKMARK (then only metadata.resourceVersion counts)."""
+
+    type: str
+    object: Object
+
+
+class Client:
+    """Typed by :class:`Resource`, not by kind: objects stay dicts.
+
+    Every method raises the three families of :mod:`gputask.kube.errors` and nothing else.
+    """
+
+    def __init__(self, connection: Connection, *, transport: Transport | None = None) -> None:
+        self.connection = connection
+        self._transport: Transport = transport or HttpTransport(connection)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    # --- reads ---
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+        """The object as stored now: a quorum read, never a cache.
+
+        :raises NotFound: there is none.
+        """
+        return await self._read(Request("GET", resource.path(namespace=namespace, name=name), {}))
+
+    async def list(
+        self, resource: Resource, namespace: str | None = None, *, label_selector: str = "", field_selector: str = ""
+    ) -> Listing:
+        """All objects as stored now. Never with resourceVersion=0, which may answer from an old cache (line 18)."""
+        params = _selectors(label_selector, field_selector)
+        body = await self._read(Request("GET", resource.path(namespace=namespace), params))
+        items: list[Object] = body.get("items") or []
+        for item in items:  # a list leaves these out of its items
+            item.setdefault("apiVersion", resource.api_version)
+            item.setdefault("kind", resource.kind)
+        return Listing(items, body["metadata"]["resourceVersion"])
+
+    async def get_path(self, path: str) -> Object:
+        """A path that belongs to no resource: ``/version``, discovery, ``/readyz`` as JSON."""
+        return await self._read(Request("GET", path, {}))
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[WatchEvent]:
+        """Changes after ``resource_version`` until the server ends the watch, which it does every few minutes.
+
+        :raises Gone: the version is too old, said as a status or as an event (B99).
+        """
+        seconds = WATCH_SECONDS * random.uniform(1.0, 1.1)
+        params = _selectors(label_selector, field_selector) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(int(seconds)),
+        }
+        request = Request("GET", resource.path(namespace=namespace), params, timeout=seconds + 15)
+        try:
+            async for line in self._transport.stream(request):
+                if line.strip():
+                    event = msgspec.json.decode(line)
+                    if event["type"] == "ERROR":
+                        status = event["object"]
+                        raise api_error(int(status.get("code") or 500), status, fallback="the watch failed")
+                    yield WatchEvent(event["type"], event["object"])
+        except (aiohttp.ClientError, TimeoutError, ConnectionError, msgspec.DecodeError) as error:
+            raise Unreachable(_says(request, error)) from error
+
+    # --- writes: called by kube/writes.py only ---
+
+    async def create(self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None) -> Object:
+        """:raises AlreadyExists: the name is taken."""
+        return await self._write("POST", resource.path(namespace=namespace), body)
+
+    async def replace(
+        self,
+        resource: Resource,
+        name: str,
+        body: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+    ) -> Object:
+        """PUT, under ``body.metadata.resourceVersion``.
+
+        :raises Conflict: another version is stored.
+        """
+        return await self._write("PUT", resource.path(namespace=namespace, name=name, subresource=subresource), body)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        content_type: str = MERGE_PATCH,
+    ) -> Object:
+        """PATCH. A ``metadata.resourceVersion`` or ``metadata.uid`` in a merge patch is a precondition.
+
+        :raises Conflict: a precondition failed.
+        """
+        path = resource.path(namespace=namespace, name=name, subresource=subresource)
+        return await self._write("PATCH", path, body, content_type=content_type)
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_seconds: int | None = None,
+    ) -> Object:
+        """DELETE, with preconditions.
+
+        :raises NotFound: it is gone already.
+        :raises Conflict: another UID or version is stored.
+        """
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if any(preconditions.values()):
+            options["preconditions"] = {key: value for key, value in preconditions.items() if value is not None}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        return await self._write("DELETE", resource.path(namespace=namespace, name=name), options)
+
+    async def bind(self, namespace: str, pod: str, node: str, *, uid: str, resource_version: str) -> None:
+        """Binding of a pod to a node, under the pod's UID and resourceVersion (protocol line 6).
+
+        :raises Conflict: a precondition failed, the pod is bound already or is being deleted.
+        """
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": namespace, "uid": uid, "resourceVersion": resource_version},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._write("POST", PODS.path(namespace=namespace, name=pod, subresource="binding"), body)
+
+    # --- one request ---
+
+    async def _read(self, request: Request) -> Object:
+        try:
+            response = await self._transport.send(request)
+            if response.status >= 400:
+                raise _error(request, response)
+            decoded: Object = msgspec.json.decode(response.body)
+            return decoded
+        except (aiohttp.ClientError, TimeoutError, ConnectionError, msgspec.DecodeError) as error:
+            raise Unreachable(_says(request, error)) from error
+
+    async def _write(self, method: str, path: str, body: Any, *, content_type: str = "application/json") -> Object:
+        request = Request(method, path, {}, msgspec.json.encode(body), content_type, WRITE_SECONDS)
+        try:
+            response = await self._transport.send(request)
+            if response.status >= 500:
+                # A 5xx does not say whether etcd has it: "request timed out" is one of them (v26).
+                raise OutcomeUnknown(f"{method} {path}: {_error(request, response).message}")
+            if response.status >= 400:
+                raise _error(request, response)
+            decoded: Object = msgspec.json.decode(response.body)
+            return decoded
+        except aiohttp.ClientConnectorError as error:
+            raise Unreachable(_says(request, error)) from error
+        except (aiohttp.ClientError, TimeoutError, ConnectionError, msgspec.DecodeError) as error:
+            raise OutcomeUnknown(_says(request, error)) from error
+
+
+def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+    params = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {key: value for key, value in params.items() if value}
+
+
+def _error(request: Request, response: Response) -> ApiError:
+    text = response.body.decode(errors="replace")
+    try:
+        body = msgspec.json.decode(response.body)
+    except msgspec.DecodeError:
+        body = None
+    fallback = f"{request.method} {request.path}: HTTP {response.status} {text[:200].strip()}"
+    return api_error(response.status, body if isinstance(body, dict) else None, fallback=fallback)
+
+
+def _says(request: Request, error: Exception) -> str:
+    return f"{request.method} {request.path}: {error or type(error).__name__}"

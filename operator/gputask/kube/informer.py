@@ -1,0 +1,114 @@
+"""List, then watch: a local copy of one resource, with callbacks on every change.
+
+The copy may be old. It wakes and it informs; nothing of the protocol is proven by it (line 10: never by absence from a
+cache).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from gputask.kube.client import Client, Object
+from gputask.kube.errors import Gone, KubeError
+from gputask.kube.resources import Resource
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 30.0
+
+OnAdd = Callable[[Object], None]
+OnUpdate = Callable[[Object, Object], None]
+
+
+def _ignore(*_: Object) -> None: ...
+
+
+class Informer:
+    """Callbacks run in the event loop, one after another, and must not block; ``on_update`` gets (old, new).
+
+    A change missed while the watch was down shows up as its net effect at the next list.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        on_add: OnAdd = _ignore,
+        on_update: OnUpdate = _ignore,
+        on_delete: OnAdd = _ignore,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._namespace = namespace
+        self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
+        self._on_add = on_add
+        self._on_update = on_update
+        self._on_delete = on_delete
+        self._objects: dict[str, Object] = {}
+        self._version: str | None = None
+        self.synced = asyncio.Event()
+
+    @property
+    def objects(self) -> Mapping[str, Object]:
+        """The copy, by UID."""
+        return MappingProxyType(self._objects)
+
+    async def run(self) -> None:
+        """Until cancelled. Failures are logged and retried with a growing pause."""
+        clock = asyncio.get_running_loop().time
+        pause = FIRST_PAUSE
+        while True:
+            before, since = self._version, clock()
+            try:
+                if self._version is None:
+                    await self._relist()
+                await self._watch()
+            except Gone:
+                # The pause below also covers a server that says 410 to the version it has just given (B99).
+                self._version = None
+            except KubeError as error:
+                logger.warning("watch of %s: %s", self._resource.plural, error)
+            if self._version not in (None, before) or clock() - since > LONGEST_PAUSE:
+                pause = FIRST_PAUSE  # it brought something, or it lived: what ended it is no fault that repeats
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _relist(self) -> None:
+        listing = await self._client.list(self._resource, self._namespace, **self._selectors)
+        present = {item["metadata"]["uid"]: item for item in listing.items}
+        for uid in [uid for uid in self._objects if uid not in present]:
+            self._on_delete(self._objects.pop(uid))
+        for item in listing.items:
+            self._store(item)
+        self._version = listing.resource_version
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        assert self._version is not None
+        async for event in self._client.watch(
+            self._resource, self._namespace, resource_version=self._version, **self._selectors
+        ):
+            if event.type == "DELETED":
+                if self._objects.pop(event.object["metadata"]["uid"], None) is not None:
+                    self._on_delete(event.object)
+            elif event.type != "BOOKMARK":
+                self._store(event.object)
+            # Kept event by event: a watch that breaks goes on where it was, and nothing is told twice.
+            self._version = event.object["metadata"]["resourceVersion"]
+
+    def _store(self, new: Object) -> None:
+        uid = new["metadata"]["uid"]
+        old = self._objects.get(uid)
+        self._objects[uid] = new
+        if old is None:
+            self._on_add(new)
+        elif old["metadata"]["resourceVersion"] != new["metadata"]["resourceVersion"]:
+            self._on_update(old, new)
