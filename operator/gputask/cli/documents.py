@@ -176,16 +176,16 @@ def _items(file: str, line: int | None, value: object, node: yaml.Node | None) -
     if not isinstance(items, list):
         yield Document(file, line, value)
         return
-    for item, item_node in zip(items, _item_nodes(node) or [None] * len(items), strict=True):
+    for item, item_node in zip(items, _item_nodes(node, len(items)), strict=True):
         yield from _items(file, item_node.start_mark.line + 1 if item_node else line, item, item_node)
 
 
-def _item_nodes(node: yaml.Node | None) -> list[yaml.Node]:
+def _item_nodes(node: yaml.Node | None, length: int) -> list[yaml.Node | None]:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            if key.value == "items" and isinstance(value, yaml.SequenceNode):
-                return value.value
-    return []
+            if key.value == "items":
+                return list(value.value)
+    return [None] * length
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
