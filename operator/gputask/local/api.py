@@ -1,0 +1,359 @@
+"""The API itself: one request in, one reply out. Knows paths, verbs and media types, and nothing of sockets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import yaml
+
+from gputask.local.core import core_resources
+from gputask.local.crds import follow_crds
+from gputask.local.discovery import discovery
+from gputask.local.kinds import Kinds, Resource
+from gputask.local.objects import Objects, Options, Preconditions, bind_preconditions
+from gputask.local.patch import json_patch, merge_patch, strategic_merge
+from gputask.local.pods import binding_problems, bound
+from gputask.local.scale import scale_of, scaled
+from gputask.local.statuses import (
+    StatusError,
+    bad_request,
+    invalid_object,
+    no_such_path,
+    success,
+)
+from gputask.local.store import Key, Store, Version, decode, encode
+from gputask.local.tables import TableForm
+from gputask.local.watching import Form, Lists, Pace, PlainForm, Selection, watch
+
+Object = dict[str, Any]
+
+JSON = "application/json"
+Log = Callable[[Object, str | None], str]
+"""The log of a pod's container (None: the only or first one). Raises: StatusError 400 while there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; the query has the last value of each parameter."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = JSON
+    accept: str = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One reply: a body, or the pieces of a watch."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = JSON
+    warnings: tuple[str, ...] = ()
+    stream: AsyncIterator[bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path points at."""
+
+    resource: Resource
+    namespace: str | None
+    name: str | None
+    subresource: str
+
+    @property
+    def key(self) -> Key:
+        return (self.namespace or "", self.name or "")
+
+
+_PACE = Pace()
+
+
+def _no_log(pod: Object, container: str | None) -> str:
+    raise bad_request(f"no kubelet runs pod {json.dumps(pod['metadata']['name'])}")
+
+
+class Api:
+    """The server's logic over one store.
+
+    now: the present in UTC. pace: of watches. log: where container logs come from.
+    """
+
+    def __init__(
+        self, store: Store, *, now: Callable[[], datetime] = lambda: datetime.now(UTC), pace: Pace = _PACE
+    ) -> None:
+        self.store = store
+        self.kinds = Kinds(store, core_resources())
+        self.objects = Objects(store, self.kinds, now=now)
+        self.log: Log = _no_log
+        self.closing = False
+        self._now = now
+        self._pace = pace
+        self._lists = Lists(store)
+        follow_crds(store, self.kinds)
+
+    def close(self) -> None:
+        """Ends all watches at once."""
+        self.closing = True
+        for _, table in self.store.tables():
+            table.window.wake()
+
+    def handle(self, request: Request) -> Reply:
+        """Answers a request; what goes wrong becomes a Status."""
+        try:
+            return self._answer(request)
+        except StatusError as error:
+            return Reply(error.code, encode(error.body()))
+
+    def _answer(self, request: Request) -> Reply:
+        if request.path in ("/healthz", "/livez", "/readyz"):
+            return Reply(200, b"ok", "text/plain")
+        target = self._target(request.path)
+        if target is None:
+            document = discovery(request.path, self.kinds) if request.method == "GET" else None
+            if document is None:
+                raise no_such_path()
+            return Reply(200, encode(document))
+        handlers: dict[str, Callable[[Request, Target], Reply]] = {
+            "GET": self._get,
+            "POST": self._post,
+            "PUT": self._put,
+            "PATCH": self._patch,
+            "DELETE": self._delete,
+        }
+        if request.method not in handlers:
+            raise _no_method()
+        return handlers[request.method](request, target)
+
+    def _target(self, path: str) -> Target | None:
+        """What a path points at; None for discovery. Raises: StatusError 404."""
+        parts = [part for part in path.split("/") if part]
+        match parts:
+            case ["api", version, *rest] if rest:
+                group = ""
+            case ["apis", group, version, *rest] if rest:
+                pass
+            case _:
+                return None
+        namespace: str | None = None
+        if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
+            namespace, rest = rest[1], rest[2:]
+        plural, *tail = rest
+        if [group, plural] == ["", "bindings"] and namespace and not tail:
+            pods = self.kinds.find("", "v1", "pods")
+            assert pods is not None
+            return Target(pods, namespace, None, "binding")
+        resource = self.kinds.find(group, version, plural)
+        if resource is None or len(tail) > 2 or (namespace is not None and not resource.namespaced):
+            raise no_such_path()
+        name, subresource = (*tail, None, "")[:2] if len(tail) < 2 else tail
+        subresource = subresource or ""
+        if name is not None and resource.namespaced and namespace is None:
+            raise no_such_path()
+        if subresource and subresource not in (*resource.subresources(), "finalize"):
+            raise no_such_path()
+        return Target(resource, namespace, name, subresource)
+
+    def _form(self, request: Request, resource: Resource) -> Form:
+        for media in request.accept.split(","):
+            kind = media.partition(";")[0].strip()
+            if kind in (JSON, "*/*", "application/*", ""):
+                if "as=Table" in media:
+                    return TableForm(resource, request.query.get("includeObject", "Metadata"), now=self._now)
+                if "as=" not in media:
+                    return PlainForm(resource)
+        raise StatusError(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json, application/json;as=Table",
+        )
+
+    def _get(self, request: Request, target: Target) -> Reply:
+        if target.subresource == "log":
+            pod = self.objects.get(target.resource, *target.key).obj
+            return Reply(200, self.log(pod, request.query.get("container")).encode(), "text/plain")
+        form = self._form(request, target.resource)
+        watched = request.query.get("watch") in ("true", "1")
+        if target.name is not None and not watched:
+            version = self.objects.get(target.resource, *target.key)
+            if target.subresource == "scale":
+                return Reply(200, encode(scale_of(target.resource, version.obj)))
+            return Reply(200, form.one(version))
+        selection = Selection.of(
+            target.resource, self.kinds.table(target.resource), target.namespace, target.name, request.query
+        )
+        if not watched:
+            return Reply(200, self._lists.page(selection, form, request.query))
+        lines = watch(selection, form, request.query, store=self.store, pace=self._pace, closing=lambda: self.closing)
+        return Reply(200, stream=lines)
+
+    def _post(self, request: Request, target: Target) -> Reply:
+        if target.subresource == "binding":
+            return self._bind(request, target)
+        if target.name is not None:
+            raise _no_method()
+        if target.resource.namespaced and target.namespace is None:
+            raise bad_request("an empty namespace may not be set during creation")
+        options = _options(request.query)
+        version = self.objects.create(target.resource, target.namespace or "", _body(request), options)
+        return self._written(request, target, version, options, status=201)
+
+    def _put(self, request: Request, target: Target) -> Reply:
+        if target.name is None:
+            raise _no_method()
+        options = _options(request.query)
+        body = _body(request)
+        if target.subresource == "scale":
+            return self._rescale(target, body, options, whole=True)
+        version = self._updated(target, body, options, whole=True)
+        return self._written(request, target, version, options)
+
+    def _updated(self, target: Target, body: Any, options: Options, *, whole: bool) -> Version:
+        if target.subresource == "finalize":
+            return self._finalized(target, body)
+        return self.objects.update(
+            target.resource, target.key, body, options, subresource=target.subresource, whole=whole
+        )
+
+    def _finalized(self, target: Target, body: Any) -> Version:
+        """Sets the spec's finalizers of a namespace, which no other request can."""
+        old = self.objects.get(target.resource, *target.key).obj
+        finalizers = list((body.get("spec") or {}).get("finalizers") or ())
+        new = {**old, "metadata": dict(old["metadata"]), "spec": {"finalizers": finalizers}}
+        table = self.kinds.table(target.resource)
+        return self.objects.store_update(target.resource, table, target.key, new, dry_run=False)
+
+    def _patch(self, request: Request, target: Target) -> Reply:
+        if target.name is None:
+            raise _no_method()
+        apply = _patcher(request.content_type, target.resource)
+        options = _options(request.query)
+        old = self.objects.get(target.resource, *target.key).obj
+        patch = _body(request)
+        if target.subresource == "scale":
+            return self._rescale(target, apply(scale_of(target.resource, old), patch), options, whole=False)
+        version = self._updated(target, apply(old, patch), options, whole=False)
+        return self._written(request, target, version, options)
+
+    def _rescale(self, target: Target, scale: Any, options: Options, *, whole: bool) -> Reply:
+        old = self.objects.get(target.resource, *target.key).obj
+        new = scaled(target.resource, old, scale)
+        if "resourceVersion" not in new["metadata"]:
+            whole = False
+        version = self.objects.update(target.resource, target.key, new, options, whole=whole)
+        return Reply(200, encode(scale_of(target.resource, version.obj)))
+
+    def _bind(self, request: Request, target: Target) -> Reply:
+        body = _body(request)
+        if not isinstance(body, dict) or body.get("kind") != "Binding" or body.get("apiVersion") != "v1":
+            raise bad_request("the request body must be a Binding of apiVersion v1")
+        meta = body.get("metadata") or {}
+        name = target.name or meta.get("name") or ""
+        if meta.get("name", name) != name:
+            raise bad_request("name in URL does not match name in Binding object")
+        if meta.get("namespace", target.namespace) != target.namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        if causes := list(binding_problems(body)):
+            raise invalid_object("", "Binding", name, causes)
+        key = (target.namespace or "", name)
+        pod = self.objects.get(target.resource, *key).obj
+        bind_preconditions(target.resource, pod["metadata"], meta)
+        new = bound(pod, body, self.objects.timestamp())
+        if not _options(request.query).dry_run:
+            self.store.put(target.resource.key, self.kinds.table(target.resource), key, new)
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        return Reply(201, encode(status))
+
+    def _delete(self, request: Request, target: Target) -> Reply:
+        asked = _body(request) if request.body else {}
+        options = asked if isinstance(asked, dict) else {}
+        grace = options.get("gracePeriodSeconds", request.query.get("gracePeriodSeconds"))
+        conditions = options.get("preconditions") or {}
+        arguments: dict[str, Any] = {
+            "preconditions": Preconditions(conditions.get("uid"), conditions.get("resourceVersion")),
+            "grace": None if grace is None else int(grace),
+            "finalizer": _finalizer(options, request.query),
+            "dry_run": "All" in (options.get("dryRun") or ()) or _options(request.query).dry_run,
+        }
+        resource = target.resource
+        if target.name is None:
+            return self._delete_all(request, target, arguments)
+        version, gone = self.objects.delete(resource, target.key, **arguments)
+        if not gone or resource.key == "pods":
+            return Reply(200, version.raw)
+        uid = version.obj["metadata"]["uid"]
+        return Reply(200, encode(success(resource.group, resource.plural, target.name, uid)))
+
+    def _delete_all(self, request: Request, target: Target, arguments: dict[str, Any]) -> Reply:
+        table = self.kinds.table(target.resource)
+        selection = Selection.of(target.resource, table, target.namespace, None, request.query)
+        form, versions = PlainForm(target.resource), selection.versions()
+        for version in versions:
+            meta = version.obj["metadata"]
+            self.objects.delete(target.resource, (meta.get("namespace", ""), meta["name"]), **arguments)
+        return Reply(200, form.many(versions, {"resourceVersion": str(self.store.number)}))
+
+    def _written(
+        self, request: Request, target: Target, version: Version, options: Options, *, status: int = 200
+    ) -> Reply:
+        form = self._form(request, target.resource)
+        return Reply(status, form.one(version), warnings=tuple(options.warnings))
+
+
+def _no_method() -> StatusError:
+    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+
+
+def _options(query: Mapping[str, str]) -> Options:
+    validation = query.get("fieldValidation") or "Warn"
+    if validation not in ("Ignore", "Warn", "Strict"):
+        raise bad_request(
+            f'fieldValidation: Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
+        )
+    return Options(dry_run=query.get("dryRun") == "All", field_validation=validation)
+
+
+def _body(request: Request) -> Any:
+    try:
+        if "yaml" in request.content_type:
+            return yaml.safe_load(request.body)
+        return decode(request.body)
+    except (msgspec.DecodeError, yaml.YAMLError) as error:
+        raise bad_request(f"the object provided is unrecognized: {str(error).splitlines()[0]}") from None
+
+
+def _patcher(content_type: str, resource: Resource) -> Callable[[Any, Any], Any]:
+    patchers = {"application/json-patch+json": json_patch, "application/merge-patch+json": merge_patch}
+    if not resource.custom:
+        patchers["application/strategic-merge-patch+json"] = strategic_merge
+    kind = content_type.partition(";")[0].strip()
+    if kind not in patchers:
+        accepted = ", ".join(patchers)
+        raise StatusError(
+            415,
+            "UnsupportedMediaType",
+            f"the body of the request was in an unknown format - accepted media types include: {accepted}",
+        )
+    return patchers[kind]
+
+
+def _finalizer(options: Mapping[str, Any], query: Mapping[str, str]) -> str | None:
+    policy = options.get("propagationPolicy") or query.get("propagationPolicy") or "Background"
+    if options.get("orphanDependents"):
+        policy = "Orphan"
+    match policy:
+        case "Background":
+            return None
+        case "Foreground":
+            return "foregroundDeletion"
+        case "Orphan":
+            return "orphan"
+    raise bad_request(f"invalid propagationPolicy: {json.dumps(policy)}")
