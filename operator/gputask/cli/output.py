@@ -45,7 +45,7 @@ def console() -> Console:
     """The terminal, or plain text of a fixed width where stdout is a pipe or a file."""
     from rich.console import Console
 
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False, soft_wrap=False)
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
 
 
 def warn(line: str) -> None:

@@ -1,0 +1,89 @@
+"""The same outcomes as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_BAR = 20
+
+
+def plan_tables(console: Console, outcome: Mapping[str, Any], messages: Mapping[str, str]) -> None:
+    """What a pass decides, who waits and why (``messages``: one line for each task), nodes with something to say."""
+    decisions = _table("Decisions", "action", "task", "node", "variant", "devices", "takes", "starts by")
+    for decision in outcome["decisions"]:
+        takes = " ".join(f"{key}={amount}" for key, amount in decision["amounts"].items())
+        decisions.add_row(
+            decision["action"],
+            decision["task"],
+            decision["node"],
+            decision["variant"],
+            " ".join(decision["devices"]),
+            takes,
+            decision["startsBy"] or "",
+        )
+    _print(console, decisions)
+    waiting = _table("Waiting", "task", "feasible", "why")
+    for entry in outcome["waiting"]:
+        waiting.add_row(entry["task"], "yes" if entry["feasible"] else "no", messages.get(entry["task"], ""))
+    _print(console, waiting)
+    nodes = _table("Nodes", "node", "condition", "status", "reason", "message")
+    for node in outcome["nodes"]:
+        for condition in node["conditions"]:
+            values = (condition[key] for key in ("type", "status", "reason", "message"))
+            nodes.add_row(node["node"], *map(str, values))
+    _print(console, nodes)
+    if not outcome["decisions"] and not outcome["waiting"]:
+        console.print("No task waits.")
+
+
+def summary_tables(console: Console, summary: Mapping[str, Any]) -> None:
+    """Tasks by priority, use of each pool, violations."""
+    tasks = summary["tasks"]
+    by_priority = _table(
+        f"Tasks after {summary['t']} s",
+        "priority",
+        "submitted",
+        "placed",
+        "finished",
+        *_waits("mean", "p50", "p99", "max"),
+    )
+    for priority, of in sorted(summary["byPriority"].items(), key=lambda entry: -int(entry[0])):
+        waits = of["wait"]
+        by_priority.add_row(
+            priority,
+            *(str(of[key]) for key in ("submitted", "placed", "finished")),
+            *("-" if waits[key] is None else f"{waits[key]:g}" for key in ("mean", "p50", "p99", "max")),
+        )
+    by_priority.add_section()
+    by_priority.add_row("all", *(str(tasks[key]) for key in ("submitted", "placed", "finished")))
+    console.print(by_priority)
+    use = _table("Use", "pool", "mean", "")
+    for pool, share in summary["use"].items():
+        use.add_row(pool, f"{share:.0%}", "█" * round(min(share, 1) * _BAR))
+    _print(console, use)
+    console.print(f"{tasks['waiting']} tasks wait. {len(summary['violations'])} violations.")
+    broken = _table("Violations", "t", "rule", "task", "node", "message")
+    for violation in summary["violations"]:
+        broken.add_row(*(str(violation[key] or "") for key in ("t", "rule", "task", "node", "message")))
+    _print(console, broken)
+
+
+def _waits(*names: str) -> Iterable[str]:
+    return (f"wait {name} s" for name in names)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print(console: Console, table: Table) -> None:
+    if table.row_count:
+        console.print(table)
+        console.print()
