@@ -1,0 +1,84 @@
+"""Growing pauses after errors: of a task as a whole, and of a task on one node. In memory; a restart tries at once.
+
+A pause never delays anybody else, and room that becomes free ends no pause: back-off concerns errors only.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gputask.api.conditions import ReservedReason
+
+FIRST_SECONDS = 1.0
+LARGEST_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the last try failed: a reason of the condition Reserved, and one line."""
+
+    reason: ReservedReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    failures: int
+    until: float
+    because: Refusal
+
+
+class Backoff:
+    """Pauses on the injected clock (seconds, monotonic): 1 s, doubled with each failure in a row, at most 300 s."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._tasks: dict[str, _Pause] = {}
+        self._nodes: dict[str, dict[str, _Pause]] = {}
+        self._ends: list[tuple[float, str]] = []
+
+    def refuse(self, task_uid: str, because: Refusal) -> float:
+        """One more failure of the task; the pause that follows, in seconds."""
+        return self._lengthen(self._tasks, task_uid, task_uid, because)
+
+    def refuse_on(self, task_uid: str, node: str, because: Refusal) -> float:
+        """The same for this task on this node only."""
+        return self._lengthen(self._nodes.setdefault(task_uid, {}), node, task_uid, because)
+
+    def forget(self, task_uid: str) -> None:
+        """The task was placed, changed or went away: its next failure is its first."""
+        self._tasks.pop(task_uid, None)
+        self._nodes.pop(task_uid, None)
+
+    def refusal(self, task_uid: str) -> Refusal | None:
+        """Why the task as a whole is in a pause now; None if it is not."""
+        pause = self._tasks.get(task_uid)
+        return pause.because if pause is not None and pause.until > self._clock() else None
+
+    def excluded_nodes(self, task_uid: str) -> frozenset[str]:
+        """Nodes on which the task is in a pause now."""
+        now = self._clock()
+        return frozenset(node for node, pause in self._nodes.get(task_uid, {}).items() if pause.until > now)
+
+    def due(self) -> set[str]:
+        """Tasks of which a pause has ended since this was last asked; told once for each pause."""
+        now = self._clock()
+        ended = set()
+        while self._ends and self._ends[0][0] <= now:
+            ended.add(heapq.heappop(self._ends)[1])
+        return ended
+
+    def next_end(self) -> float | None:
+        """Seconds until the next pause ends; None if none runs."""
+        return max(0.0, self._ends[0][0] - self._clock()) if self._ends else None
+
+    def _lengthen(self, pauses: dict[str, _Pause], key: str, task_uid: str, because: Refusal) -> float:
+        before = pauses.get(key)
+        failures = before.failures + 1 if before is not None else 1
+        pause = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 30), LARGEST_SECONDS)
+        until = self._clock() + pause
+        pauses[key] = _Pause(failures, until, because)
+        heapq.heappush(self._ends, (until, task_uid))
+        return pause

@@ -1,0 +1,246 @@
+"""Everything that runs while the operator is up, wired together.
+
+The store is fed, each change marks what has to be looked at again, and three consumers look: the scheduling loop, the
+work queues (tasks: recovery sweeps; nodes: their GpuNodes), and the statuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gputask.api.conditions import ReservedReason
+from gputask.api.times import rfc3339
+from gputask.controller.backoff import Backoff, Refusal
+from gputask.controller.dispatch import Dispatch
+from gputask.controller.events import Events
+from gputask.controller.feeds import Feeds
+from gputask.controller.gpunodes import GpuNodes
+from gputask.controller.lifecycle import End, end_of, end_status
+from gputask.controller.loop import SchedulingLoop
+from gputask.controller.metrics import Metrics
+from gputask.controller.placements import Placements
+from gputask.controller.queue import Standing, TaskQueue
+from gputask.controller.snapshot import Snapshots
+from gputask.controller.status import View
+from gputask.controller.statuses import Statuses
+from gputask.controller.store import Store
+from gputask.controller.verdicts import Verdicts
+from gputask.controller.workqueue import WorkQueue
+from gputask.kube.client import Client, Object
+from gputask.kube.writes import Writes
+from gputask.ledger.admission import Admission
+from gputask.ledger.binding import Binder
+from gputask.ledger.claims import Claims, claim_of
+from gputask.ledger.entries import Entry
+from gputask.ledger.nodes import NodeLedgers
+from gputask.ledger.pods import Manifest, uid_of
+from gputask.ledger.rebuild import Rebuilder
+from gputask.ledger.recovery import Recovery
+from gputask.ledger.release import Releaser
+from gputask.planner.plan import plan
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 5.0
+"""How often reservations are looked at that time alone has made old."""
+
+
+class Engine:
+    """One operator on one cluster."""
+
+    def __init__(self, client: Client) -> None:
+        self.metrics = Metrics()
+        self.store = Store()
+        self.synced = asyncio.Event()
+        """The ledgers are rebuilt and decisions are made (protocol line 18)."""
+        self._dirty = self.store.subscribe()
+        self._entries: dict[str, Mapping[str, Entry]] = {}
+        self._wire_protocol(client)
+        self._wire_decisions()
+        self._wire_consumers(client)
+
+    def _wire_protocol(self, client: Client) -> None:
+        self.writes = Writes(client)
+        self.ledgers = NodeLedgers(
+            client=client,
+            writes=self.writes,
+            on_change=self._ledger_changed,
+            foreign=lambda node: self.snapshots.foreign_use(node),
+        )
+        self.claims = Claims(client=client, writes=self.writes)
+        self.releaser = Releaser(client=client, writes=self.writes, ledgers=self.ledgers)
+        self.binder = Binder(
+            writes=self.writes,
+            ledgers=self.ledgers,
+            claims=self.claims,
+            releaser=self.releaser,
+            on_end=self._on_end,
+            now=time.time,
+        )
+        self.admission = Admission(
+            client=client,
+            writes=self.writes,
+            claims=self.claims,
+            releaser=self.releaser,
+            binder=self.binder,
+        )
+        self.recovery = Recovery(
+            writes=self.writes,
+            ledgers=self.ledgers,
+            claims=self.claims,
+            releaser=self.releaser,
+            admission=self.admission,
+            cache=self.store,
+            on_end=self._on_end,
+            now=time.time,
+        )
+
+    def _wire_decisions(self) -> None:
+        self.backoff = Backoff(time.monotonic)
+        self.queue = TaskQueue(self.store, self.backoff, in_progress=self.admission.busy)
+        self.snapshots = Snapshots(
+            store=self.store, queue=self.queue, ledgers=self.ledgers, assumed=self.admission.assumed
+        )
+        self.verdicts = Verdicts()
+        self.events = Events(self.writes, clock=time.monotonic, timestamp=timestamp)
+        self.placements = Placements(
+            store=self.store,
+            queue=self.queue,
+            admission=self.admission,
+            ledgers=self.ledgers,
+            backoff=self.backoff,
+            events=self.events,
+            metrics=self.metrics,
+            clock=time.monotonic,
+            changed=lambda task, node: self._dirty.mark(task=task, node=node),
+        )
+
+    def _wire_consumers(self, client: Client) -> None:
+        self.gpunodes = GpuNodes(
+            store=self.store,
+            ledgers=self.ledgers,
+            writes=self.writes,
+            rebuilder=Rebuilder(
+                client=client,
+                writes=self.writes,
+                ledgers=self.ledgers,
+                claims=self.claims,
+                cache=self.store,
+                now=time.time,
+            ),
+            events=self.events,
+            timestamp=timestamp,
+        )
+        self.statuses = Statuses(
+            store=self.store, writes=self.writes, view=self.view, timestamp=timestamp, metrics=self.metrics
+        )
+        self._sweeps = WorkQueue("sweep", self.recovery.sweep, metrics=self.metrics)
+        self._nodes = WorkQueue("node", self.gpunodes.reconcile, metrics=self.metrics)
+        self.dispatch = Dispatch(
+            dirty=self._dirty,
+            snapshots=self.snapshots,
+            backoff=self.backoff,
+            on_task=(self.statuses.look, self._sweeps.add),
+            on_node=(self._nodes.add,),
+        )
+        self.loop = SchedulingLoop(
+            dispatch=self.dispatch,
+            snapshots=self.snapshots,
+            verdicts=self.verdicts,
+            planner=lambda snapshot, now, budget: plan(snapshot, now, budget=budget),
+            start=self.placements.start,
+            tell=self.statuses.look,
+            now=time.time,
+            metrics=self.metrics,
+        )
+        self.feeds = Feeds(client, store=self.store, ledgers=self.ledgers)
+
+    # --- running --------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled. Nothing is decided before the ledgers are rebuilt (protocol line 18)."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self.feeds.start(group)
+                await self._rebuild()
+                parts = (self._sweeps, self._nodes, self.statuses, self.events, self.dispatch, self.loop)
+                for part in parts:
+                    group.create_task(part.run(), name=type(part).__name__)
+                group.create_task(self._tick())
+                self.synced.set()
+        finally:
+            await self.admission.close()
+            await self.ledgers.close()
+
+    async def _rebuild(self) -> None:
+        """The ledgers of all nodes, and then what a predecessor left half done (protocol line 18)."""
+        await self.gpunodes.start()
+        await self.recovery.sweep_all()
+
+    async def _tick(self) -> None:
+        """Reservations in flight that nobody carries on, because time alone makes no event (line 11)."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = time.time()
+            for entries in self._entries.values():
+                for entry in entries.values():
+                    if entry.expires_at is not None and entry.expires_at < now:
+                        self._sweeps.add(entry.task_uid)
+
+    # --- what is known, put together ------------------------------------------------------------------
+
+    def view(self, uid: str) -> View | None:
+        """What a status has to tell; None while the ledger is the one that writes it, or there is nothing to tell."""
+        task, known = self.store.tasks.get(uid), self.queue.known.get(uid)
+        if task is None or known is None:
+            return None
+        claim = claim_of(task)
+        entry = next((e for e in self.ledgers.entries_of(uid) if claim and e.pod_uid == claim.pod_uid), None)
+        if known.standing is Standing.LIVE and entry is None:
+            return None  # before the reservation, or after its release: the end is being recorded
+        return View(
+            task=task,
+            known=known,
+            verdict=self.verdicts.get(uid),
+            entry=entry,
+            pod=self.store.pods.get(entry.pod_uid) if entry is not None else None,
+            refusal=self.backoff.refusal(uid),
+        )
+
+    def _ledger_changed(self, node: str, gpunode: Object | None) -> None:
+        known = self.ledgers.known(node)
+        before = self._entries.get(node, {})
+        after = self._entries[node] = known.entries if known is not None else {}
+        for pod_uid in before.keys() | after.keys():
+            old, new = before.get(pod_uid), after.get(pod_uid)
+            if old == new:
+                continue
+            if old is not None:
+                self.metrics.reservations.labels(old.state.value).dec()
+                self._dirty.mark(task=old.task_uid)
+            if new is not None:
+                self.metrics.reservations.labels(new.state.value).inc()
+                self._dirty.mark(task=new.task_uid)
+        if gpunode is not None:
+            self.store.put_gpunode(gpunode)
+        elif node in self.store.gpunodes:
+            self.store.drop_gpunode(self.store.gpunodes[node])
+
+    def _on_end(self, task: Manifest, pod: Manifest | None) -> Mapping[str, Any]:
+        """The status of a task whose claimed pod is proven dead; the ledger writes it (protocol line 12)."""
+        ended = end_of(pod)
+        if ended.end is End.REFUSED and pod is not None:
+            refusal = Refusal(ReservedReason.BACK_OFF, ended.message)
+            self.backoff.refuse_on(uid_of(task), str(pod["spec"].get("nodeName")), refusal)
+        if ended.end.final or pod is not None:
+            self.events.emit(task, ended.end.value, ended.message, warning=ended.end is not End.SUCCEEDED)
+        return end_status(task, ended, now=timestamp())
+
+
+def timestamp() -> str:
+    """Now, as conditions and Events carry it."""
+    return rfc3339(int(time.time()))

@@ -1,0 +1,111 @@
+"""What feeds the store: Kopf for GpuTasks and nodes, informers for GpuNodes and pods, and lists that close the gaps.
+
+Kopf tells nobody when its first list is through, and after a gap in its watch it does not tell what was deleted
+meanwhile. So both are read by a list of our own at the start, after Kopf has begun, and again from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from gputask.controller.handlers import KopfWatch
+from gputask.controller.store import Store
+from gputask.kube.client import Client
+from gputask.kube.errors import KubeError, NotFound
+from gputask.kube.informer import Informer
+from gputask.kube.resources import GPUNODES, GPUTASKS, NODES, PODS, Resource
+from gputask.ledger.nodes import NodeLedgers
+from gputask.ledger.pods import Manifest, uid_of
+
+log = logging.getLogger(__name__)
+
+RESYNC_SECONDS = 60.0
+
+
+class Feeds:
+    """All that comes in from the API server."""
+
+    def __init__(self, client: Client, *, store: Store, ledgers: NodeLedgers) -> None:
+        self._client = client
+        self._store = store
+        # The ledgers know which versions are older than their own writes, and pass the rest on to the store.
+        self._gpunodes = Informer(
+            client,
+            GPUNODES,
+            on_add=ledgers.observe,
+            on_update=lambda _, new: ledgers.observe(new),
+            on_delete=ledgers.drop,
+        )
+        # All pods, not only ours: whoever runs on a node uses its cpu and memory.
+        self._pods = Informer(
+            client,
+            PODS,
+            on_add=store.put_pod,
+            on_update=lambda _, new: store.put_pod(new),
+            on_delete=store.drop_pod,
+        )
+        self._kopf = KopfWatch(
+            client.connection,
+            on_task=_changed(store.put_task, store.drop_task),
+            on_node=_changed(store.put_node, store.drop_node),
+        )
+
+    async def start(self, group: asyncio.TaskGroup) -> None:
+        """Returns when the store shows the cluster as it was after this call (protocol line 18)."""
+        group.create_task(self._gpunodes.run())
+        await self._gpunodes.synced.wait()  # first: every pod that the ledgers name is then in the later list
+        group.create_task(self._pods.run())
+        await self._pods.synced.wait()
+        group.create_task(self._kopf.run())
+        await self._kopf.started.wait()
+        await self.resync()
+        group.create_task(self._keep_in_sync())
+
+    async def resync(self) -> None:
+        """Take in what the store lacks, and drop what a live read shows to be gone.
+
+        :raises KubeError: not done; to be tried again.
+        """
+        await self._compare(GPUTASKS, self._store.tasks, put=self._store.put_task, drop=self._store.drop_task)
+        await self._compare(NODES, self._store.nodes, put=self._store.put_node, drop=self._store.drop_node)
+
+    async def _keep_in_sync(self) -> None:
+        while True:
+            await asyncio.sleep(RESYNC_SECONDS)
+            try:
+                await self.resync()
+            except KubeError as error:
+                log.warning("resync: %s", error)
+
+    async def _compare(
+        self,
+        resource: Resource,
+        known: dict[str, Manifest],
+        *,
+        put: Callable[[Manifest], None],
+        drop: Callable[[Manifest], None],
+    ) -> None:
+        listing = await self._client.list(resource)
+        present = {uid_of(item): item for item in listing.items}
+        have = {uid_of(manifest): manifest for manifest in known.values()}
+        for uid in present.keys() - have.keys():
+            put(present[uid])
+        for uid in have.keys() - present.keys():
+            if await self._is_gone(resource, have[uid]):  # it may also have been made after the list
+                drop(have[uid])
+
+    async def _is_gone(self, resource: Resource, manifest: Manifest) -> bool:
+        metadata = manifest["metadata"]
+        try:
+            live = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
+        except NotFound:
+            return True
+        return uid_of(live) != uid_of(manifest)
+
+
+def _changed(
+    put: Callable[[Manifest], None], drop: Callable[[Manifest], None]
+) -> Callable[[str | None, Manifest], None]:
+    return lambda kind, manifest: drop(manifest) if kind == "DELETED" else put(manifest)

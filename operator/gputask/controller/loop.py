@@ -1,0 +1,111 @@
+"""The one scheduling loop: wait for a change, freeze a snapshot, plan in a thread, start what was decided.
+
+Nothing else decides. A pass looks only at what changed (the rest of the snapshot is kept), and a pass without any
+change is skipped. Placements go on beside the loop; the room they take is assumed before the next pass begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from gputask.controller.dispatch import Dispatch
+from gputask.controller.metrics import Metrics
+from gputask.controller.snapshot import Snapshots
+from gputask.controller.verdicts import Verdicts
+from gputask.planner.model import Action, Decision, Hold, Plan, Snapshot
+
+log = logging.getLogger(__name__)
+
+DEBOUNCE_SECONDS = 0.005
+"""Changes come in flocks (one apply of many files); so much is waited for the rest of a flock."""
+
+IDLE_SECONDS = 30.0
+"""A pass at least so often while anything waits: time itself moves holds (R5) and shortens node lives."""
+
+PASS_SECONDS = 5.0
+"""The time of one pass (R9). A cut pass is followed by the next one at once."""
+
+Planner = Callable[[Snapshot, float, Callable[[], bool]], Plan]
+
+
+class SchedulingLoop:
+    """``start`` begins to carry out a placement, without waiting; ``tell`` hears of each task with a new verdict."""
+
+    def __init__(
+        self,
+        *,
+        dispatch: Dispatch,
+        snapshots: Snapshots,
+        verdicts: Verdicts,
+        planner: Planner,
+        start: Callable[[Decision], None],
+        tell: Callable[[str], None],
+        now: Callable[[], float],
+        metrics: Metrics,
+    ) -> None:
+        self._dispatch = dispatch
+        self._snapshots = snapshots
+        self._verdicts = verdicts
+        self._planner = planner
+        self._start = start
+        self._tell = tell
+        self._now = now
+        self._metrics = metrics
+        self.holds: tuple[Hold, ...] = ()
+        self._cut = False
+
+    async def run(self) -> None:
+        """Schedule until cancelled. A pass that fails is logged and tried again after the next change (R10)."""
+        while True:
+            await self._wait()
+            try:
+                await self._dispatch.settle()
+                self._dispatch.changed.clear()
+                await self._pass()
+            except Exception:
+                log.exception("a scheduling pass failed; the next change starts another")
+                self._metrics.errors.labels("pass").inc()
+                self._cut = False
+
+    async def _wait(self) -> None:
+        """Until something changed, or for so long as a pass can go without."""
+        if self._cut:
+            return
+        changed = self._dispatch.changed
+        while True:
+            try:
+                await asyncio.wait_for(changed.wait(), IDLE_SECONDS)
+            except TimeoutError:
+                if not self._snapshots.queue.waiting:
+                    continue
+            else:
+                await asyncio.sleep(DEBOUNCE_SECONDS)
+            return
+
+    async def _pass(self) -> None:
+        snapshot = self._snapshots.freeze(self.holds)
+        started = time.perf_counter()
+        plan = await asyncio.to_thread(self._planner, snapshot, self._now(), _budget(started))
+        self._metrics.pass_seconds.observe(time.perf_counter() - started)
+        self.holds, self._cut = plan.holds, plan.cut
+        for decision in plan.decisions:
+            self._metrics.decisions.labels(decision.action).inc()
+            if decision.action is Action.PLACE and self._still_waits(decision):
+                self._start(decision)
+        for uid in self._verdicts.record(plan):
+            self._tell(uid)
+        self._metrics.set_queue(self._verdicts.counts(self._snapshots.queue.waiting))
+
+    def _still_waits(self, decision: Decision) -> bool:
+        # It may have been deleted, suspended or changed while the planner thought.
+        uid = decision.task.uid
+        if self._snapshots.queue.refresh(uid):
+            self._dispatch.changed.set()
+        return self._snapshots.queue.waiting.get(uid) == decision.task
+
+
+def _budget(started: float) -> Callable[[], bool]:
+    return lambda: time.perf_counter() - started < PASS_SECONDS

@@ -1,0 +1,133 @@
+"""Carries out place decisions: begins the admission, and draws the consequences of its outcome.
+
+The outcome only tells whom to pause and what to say. What is reserved, bound or ended stands in the ledger and in the
+claim, and is read from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from gputask.api.conditions import ReservedReason
+from gputask.controller import pods
+from gputask.controller.backoff import Backoff, Refusal
+from gputask.controller.events import Events
+from gputask.controller.metrics import Metrics
+from gputask.controller.queue import TaskQueue
+from gputask.controller.store import Store
+from gputask.ledger.admission import Admission, Placement
+from gputask.ledger.claims import next_attempt
+from gputask.ledger.nodes import NodeLedgers
+from gputask.ledger.outcome import Kind, Outcome
+from gputask.ledger.pods import Literals, Manifest
+from gputask.planner.model import Decision
+from gputask.resources.amounts import is_memory
+from gputask.translate.nodes import extended_resources
+
+log = logging.getLogger(__name__)
+
+
+class Placements:
+    """``changed(task UID, node)`` is told whenever the room assumed for a task comes or goes."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        queue: TaskQueue,
+        admission: Admission,
+        ledgers: NodeLedgers,
+        backoff: Backoff,
+        events: Events,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        changed: Callable[[str, str], None],
+    ) -> None:
+        self._store = store
+        self._queue = queue
+        self._admission = admission
+        self._ledgers = ledgers
+        self._backoff = backoff
+        self._events = events
+        self._metrics = metrics
+        self._clock = clock
+        self._changed = changed
+
+    def start(self, decision: Decision) -> None:
+        """Begin to carry out a decision. Synchronous: its room is assumed when this returns (protocol line 1)."""
+        manifest = self._store.tasks[decision.task.uid]
+        known = self._queue.known[decision.task.uid]
+        node = self._store.nodes[decision.node]
+        task = known.reading.task
+        assert task is not None, "only a task that was understood is planned"
+        literals = Literals(decision.node, decision.variant, decision.variant_index, decision.allocation)
+
+        def build(attempt: int) -> Manifest:
+            return pods.manifest(task, attempt=attempt, literals=literals, extended=extended_resources(node))
+
+        attempt = next_attempt(manifest)
+        admitted = self._admission.begin(Placement(task=manifest, attempt=attempt, literals=literals, build=build))
+        self._changed(decision.task.uid, decision.node)
+        started = self._clock()
+        admitted.add_done_callback(lambda task: self._ended(decision, task, started))
+
+    def _ended(self, decision: Decision, admitted: asyncio.Task[Outcome], started: float) -> None:
+        uid, node = decision.task.uid, decision.node
+        try:
+            if not admitted.cancelled():
+                self._draw(decision, admitted.result(), started)
+        except Exception:
+            log.exception("admission of %s failed", decision.task.key)
+            self._metrics.errors.labels("admission").inc()
+            self._backoff.refuse(uid, Refusal(ReservedReason.BACK_OFF, "an unexpected error; see the operator's log"))
+        finally:
+            self._changed(uid, node)
+
+    def _draw(self, decision: Decision, outcome: Outcome, started: float) -> None:
+        uid, task = decision.task.uid, self._store.tasks.get(decision.task.uid)
+        self._metrics.admissions.labels(outcome.kind.value).inc()
+        match outcome.kind:
+            case Kind.BOUND:
+                self._backoff.forget(uid)
+                self._metrics.bind_seconds.observe(self._clock() - started)
+                if task is not None:
+                    self._say_bound(task, decision)
+            case Kind.POD_REFUSED:
+                self._pause(task, uid, Refusal(ReservedReason.POD_REFUSED, outcome.message))
+            case Kind.BIND_REFUSED:
+                self._pause(task, uid, Refusal(ReservedReason.BACK_OFF, f"the bind was refused: {outcome.message}"))
+            case Kind.UNKNOWN:
+                self._pause(task, uid, Refusal(ReservedReason.BACK_OFF, outcome.message))
+            case Kind.NO_ROOM:
+                # The ledger knew better than the snapshot. Elsewhere the task may start at once.
+                self._backoff.refuse_on(uid, decision.node, Refusal(ReservedReason.BACK_OFF, outcome.message))
+            case Kind.CLAIM_LOST | Kind.TASK_GONE | Kind.POD_GONE | Kind.POD_ELSEWHERE:
+                pass  # whatever made it so is on its way to the store
+
+    def _pause(self, task: Manifest | None, uid: str, refusal: Refusal) -> None:
+        """The whole task backs off: meanwhile it neither starts nor holds."""
+        seconds = self._backoff.refuse(uid, refusal)
+        log.info("task %s: %s: %s; next try in %g s", uid, refusal.reason, refusal.message, seconds)
+        if task is not None:
+            self._events.emit(task, refusal.reason.value, refusal.message, warning=True)
+
+    def _say_bound(self, task: Manifest, decision: Decision) -> None:
+        devices = ", ".join(decision.allocation.devices) or "no device"
+        self._events.emit(task, "Bound", f"variant {decision.variant} on {decision.node} ({devices})")
+        if without := self._devices_without_memory(decision):
+            text = f"variant {decision.variant} asks for no memory of {without}, so none is kept for it there"
+            self._events.emit(task, "NoMemoryPromised", text, warning=True)
+
+    def _devices_without_memory(self, decision: Decision) -> str:
+        """Devices given to a task that has memory of its own and of which the task takes none (B44)."""
+        ledger = self._ledgers.known(decision.node)
+        taken = decision.allocation.amounts
+        return ", ".join(
+            device.id
+            for device in (ledger.resources.devices if ledger is not None else ())
+            if device.id in decision.allocation.devices
+            and any(is_memory(name) for name in device.pools)
+            and not any(is_memory(name) and f"{name}/{device.id}" in taken for name in device.pools)
+        )

@@ -1,0 +1,119 @@
+"""What each GpuTask is to the planner: waiting, live, suspended, finished, or not understood.
+
+A task is read once for each generation of it; after that only its status and the pauses decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from gputask.api.conditions import Phase
+from gputask.api.gputask import GpuTask
+from gputask.controller.backoff import Backoff
+from gputask.controller.store import Store
+from gputask.ledger.claims import claim_of
+from gputask.ledger.pods import Manifest
+from gputask.planner import model
+from gputask.translate.tasks import ClassTable, TaskError, planner_task, read_task
+
+
+class Standing(StrEnum):
+    """Where a task stands, as the cache shows it."""
+
+    WAITING = "Waiting"
+    LIVE = "Live"
+    """It has a claim whose end is not recorded: a pod is reserved, bound, running or ending."""
+    SUSPENDED = "Suspended"
+    PAUSED = "Paused"
+    """In back-off after an error: it neither holds nor starts."""
+    INVALID = "Invalid"
+    FINISHED = "Finished"
+    DELETED = "Deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One generation of a task as understood. ``task`` and ``planned`` are None where ``problems`` say why."""
+
+    generation: int
+    task: GpuTask | None
+    planned: model.Task | None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A task as of the last refresh. ``planned`` is set only while it waits."""
+
+    standing: Standing
+    reading: Reading
+    planned: model.Task | None = None
+
+
+class TaskQueue:
+    """All tasks, by UID. ``waiting`` is what goes into the snapshot."""
+
+    def __init__(self, store: Store, backoff: Backoff, *, in_progress: Callable[[str], bool]) -> None:
+        self._store = store
+        self._backoff = backoff
+        self._in_progress = in_progress
+        self._classes = ClassTable()
+        self.known: dict[str, Known] = {}
+        self.waiting: dict[str, model.Task] = {}
+
+    def refresh(self, uid: str) -> bool:
+        """Look at one task again.
+
+        :returns: whether what the planner sees of it changed.
+        """
+        manifest = self._store.tasks.get(uid)
+        if manifest is None:
+            self.known.pop(uid, None)
+            self._backoff.forget(uid)
+            return self.waiting.pop(uid, None) is not None
+        reading = self._read(uid, manifest)
+        standing = self._standing(uid, manifest, reading)
+        planned = self._planned(uid, reading) if standing is Standing.WAITING else None
+        self.known[uid] = Known(standing, reading, planned)
+        before = self.waiting.get(uid)
+        if planned is None:
+            self.waiting.pop(uid, None)
+        else:
+            self.waiting[uid] = planned
+        return planned != before
+
+    def _read(self, uid: str, manifest: Manifest) -> Reading:
+        generation = int(manifest["metadata"].get("generation") or 0)
+        before = self.known.get(uid)
+        if before is not None and before.reading.generation == generation:
+            return before.reading
+        if before is not None:
+            self._backoff.forget(uid)  # the user changed something: try at once
+        try:
+            task = read_task(manifest)
+            return Reading(generation, task, planner_task(task, self._classes))
+        except TaskError as error:
+            return Reading(generation, None, None, tuple(error.lines))
+
+    def _standing(self, uid: str, manifest: Manifest, reading: Reading) -> Standing:
+        status = manifest.get("status") or {}
+        if manifest["metadata"].get("deletionTimestamp"):
+            return Standing.DELETED
+        if status.get("phase") in (Phase.SUCCEEDED, Phase.FAILED):
+            return Standing.FINISHED
+        claim = claim_of(manifest)
+        if self._in_progress(uid) or (claim is not None and claim.live):
+            return Standing.LIVE
+        if reading.planned is None:
+            return Standing.INVALID
+        if (manifest.get("spec") or {}).get("suspend"):
+            return Standing.SUSPENDED
+        return Standing.PAUSED if self._backoff.refusal(uid) is not None else Standing.WAITING
+
+    def _planned(self, uid: str, reading: Reading) -> model.Task | None:
+        excluded = self._backoff.excluded_nodes(uid)
+        if reading.planned is None or not excluded:
+            return reading.planned
+        return replace(reading.planned, excluded_nodes=excluded)

@@ -1,0 +1,138 @@
+"""From the store and the ledgers to the frozen input of a pass. Kept from pass to pass; only what changed is redone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+from gputask.controller.queue import TaskQueue
+from gputask.controller.store import Store
+from gputask.ledger.assume import Assumed
+from gputask.ledger.claims import claim_of
+from gputask.ledger.entries import Entry, NodeLedger
+from gputask.ledger.nodes import NodeLedgers
+from gputask.ledger.pods import Manifest, is_terminal, literals_of, task_uid_of, uid_of
+from gputask.planner.model import Foreign, Hold, Node, Running, Snapshot
+from gputask.translate.nodes import planner_node
+from gputask.translate.pods import foreign
+
+DEFAULT_GRACE_SECONDS = 30
+"""Kubernetes' own default of terminationGracePeriodSeconds."""
+
+
+class Snapshots:
+    """The planner's view of the cluster."""
+
+    def __init__(self, *, store: Store, queue: TaskQueue, ledgers: NodeLedgers, assumed: Assumed) -> None:
+        self._store = store
+        self.queue = queue
+        self._ledgers = ledgers
+        self._assumed = assumed
+        self.nodes: dict[str, Node] = {}
+        self._foreign: dict[str, dict[str, tuple[Manifest, Foreign | None]]] = {}
+
+    def refresh(self, tasks: Collection[str], nodes: Collection[str]) -> bool:
+        """Look again at these tasks (UIDs) and nodes (names).
+
+        :returns: whether the planner would see anything else than before.
+        """
+        changed = False
+        for uid in tasks:
+            changed |= self.queue.refresh(uid)
+        for name in nodes:
+            changed |= self._refresh_node(name)
+        return changed
+
+    def freeze(self, holds: tuple[Hold, ...]) -> Snapshot:
+        """The input of a pass; ``holds`` are those of the pass before."""
+        return Snapshot(tuple(self.nodes.values()), tuple(self.queue.waiting.values()), holds)
+
+    def foreign_use(self, node: str) -> Mapping[str, int]:
+        """What others than our tasks use on a node, in units by flat key: for the ledger's own check."""
+        used: Counter[str] = Counter()
+        ledger = self._ledgers.known(node)
+        for use in self._foreign_on(node, ledger):
+            used.update(dict(use.amounts))
+        return used
+
+    # --- one node -------------------------------------------------------------------------------------
+
+    def _refresh_node(self, name: str) -> bool:
+        manifest = self._store.nodes.get(name)
+        if manifest is None:
+            self._foreign.pop(name, None)
+            return self.nodes.pop(name, None) is not None
+        ledger = self._ledgers.known(name)
+        node = planner_node(
+            manifest,
+            resources=ledger.resources if ledger is not None else None,
+            running=tuple(self._running_on(name, ledger)),
+            foreign=tuple(self._foreign_on(name, ledger)),
+            out=self._out(manifest, ledger),
+        )
+        if self.nodes.get(name) == node:
+            return False
+        self.nodes[name] = node
+        return True
+
+    def _running_on(self, name: str, ledger: NodeLedger | None) -> Iterator[Running]:
+        entries = ledger.entries.values() if ledger is not None else ()
+        booked = set()
+        for entry in entries:
+            booked.add(entry.task_uid)
+            yield Running(
+                entry.task, entry.pod_uid, self._priority(entry.task_uid), entry.allocation, self._ends(entry)
+            )
+        for assumption in self._assumed.on(name):
+            if assumption.task_uid not in booked:  # between the write of the entry and the forget, both are there
+                known = self.queue.known.get(assumption.task_uid)
+                key = known.reading.planned.key if known is not None and known.reading.planned is not None else ""
+                yield Running(key, assumption.task_uid, self._priority(assumption.task_uid), assumption.allocation)
+
+    def _foreign_on(self, name: str, ledger: NodeLedger | None) -> Iterator[Foreign]:
+        entries = ledger.entries if ledger is not None else {}
+        before, after = self._foreign.get(name, {}), {}
+        for pod in self._store.pods_on(name):
+            uid = uid_of(pod)
+            if uid in entries:
+                continue
+            kept = before.get(uid)
+            after[uid] = kept if kept is not None and kept[0] is pod else (pod, foreign(pod))
+        self._foreign[name] = after
+        return (use for _, use in after.values() if use is not None)
+
+    def _out(self, manifest: Manifest, ledger: NodeLedger | None) -> str | None:
+        """Why nothing may be admitted here at all, besides what the Node itself says (protocol lines 17 and 19)."""
+        if manifest["metadata"].get("deletionTimestamp"):
+            return "the node is being deleted"
+        if ledger is None or not ledger.rebuilt or ledger.rebuilt != uid_of(manifest):
+            return "its ledger is not rebuilt yet"
+        if ledger.overbooked:
+            return "Overbooked: two live owners of one unit; nothing is admitted until one is gone"
+        for pod in self._store.pods_on(ledger.name):
+            if uid_of(pod) not in ledger.entries and self._has_to_be_booked(pod):
+                return f"pod {pod['metadata']['name']} of ours is not booked yet"
+        return None
+
+    def _has_to_be_booked(self, pod: Manifest) -> bool:
+        """Whether this is a live owner by the recovery table, and no stranger that only names a task of ours (B67)."""
+        owner = task_uid_of(pod)
+        if owner is None or not pod["spec"].get("nodeName") or is_terminal(pod) or literals_of(pod) is None:
+            return False
+        task = self._store.task(owner)
+        claim = claim_of(task) if task is not None else None
+        return task is None or (claim is not None and claim.pod_uid == uid_of(pod))
+
+    # --- of the task behind an entry ------------------------------------------------------------------
+
+    def _priority(self, task_uid: str) -> int:
+        known = self.queue.known.get(task_uid)
+        return known.reading.planned.priority if known is not None and known.reading.planned is not None else 0
+
+    def _ends(self, entry: Entry) -> float | None:
+        """When its time limit and the grace after it guarantee the room back; epoch seconds."""
+        pod = self._store.pods.get(entry.pod_uid)
+        if pod is None or entry.start_time is None or pod["spec"].get("activeDeadlineSeconds") is None:
+            return None
+        grace = pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+        return entry.start_time + float(pod["spec"]["activeDeadlineSeconds"]) + float(grace)

@@ -1,0 +1,178 @@
+"""What the status of a GpuTask should say, computed anew from what is known; written only where it differs.
+
+Everything here can be recomputed from the claim, the ledger and the pod, so a status that was lost, forged or left
+half-written is repaired by the next look (B67, B106). The one exception is an end: once written it is final, and it
+is written under the rules of protocol line 12 by :mod:`gputask.controller.lifecycle`, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gputask.api.conditions import (
+    AcceptedReason,
+    BoundReason,
+    FeasibleReason,
+    Phase,
+    ReadyReason,
+    ReservedReason,
+    TaskCondition,
+)
+from gputask.api.names import TASK_UID_LABEL
+from gputask.controller.backoff import Refusal
+from gputask.controller.queue import Known, Standing
+from gputask.controller.verdicts import Verdict
+from gputask.ledger.entries import Entry
+from gputask.ledger.pods import Manifest, is_terminal, uid_of
+
+MESSAGE_LENGTH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that decides what a status says. ``entry`` is the ledger's, ``refusal`` why it is in a pause."""
+
+    task: Manifest
+    known: Known
+    verdict: Verdict | None = None
+    entry: Entry | None = None
+    pod: Manifest | None = None
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition as it should be."""
+
+    type: TaskCondition
+    holds: bool
+    reason: str
+    message: str = ""
+
+
+def patch(view: View, *, now: str) -> dict[str, Any]:
+    """The merge patch that makes the status say what it should; empty if it says so already."""
+    current = view.task.get("status") or {}
+    if current.get("phase") in (Phase.SUCCEEDED, Phase.FAILED):
+        return {}  # an end is final (B33)
+    wanted: dict[str, Any] = {
+        "phase": phase(view).value,
+        "replicas": 1 if view.pod is not None else 0,
+        "selector": f"{TASK_UID_LABEL}={uid_of(view.task)}",
+        "conditions": merged(current.get("conditions") or [], conditions(view), now=now),
+    }
+    if view.known.reading.planned is not None:
+        wanted["priority"] = view.known.reading.planned.priority
+    if view.known.reading.generation:
+        wanted["observedGeneration"] = view.known.reading.generation
+    return {name: value for name, value in wanted.items() if current.get(name) != value}
+
+
+def phase(view: View) -> Phase:
+    """The phase of a task that has not ended."""
+    if view.known.standing is not Standing.LIVE or view.entry is None:
+        return Phase.PENDING
+    if view.pod is not None and (view.pod.get("status") or {}).get("phase") == "Running":
+        return Phase.RUNNING
+    return Phase.BOUND if _is_bound(view) else Phase.RESERVED
+
+
+def conditions(view: View) -> list[Condition]:
+    """The conditions that can be said of the task now, in the order in which they come about."""
+    found = [_accepted(view)]
+    if view.known.reading.planned is not None:
+        if view.verdict is not None:
+            found.append(_feasible(view.verdict))
+        found += [_reserved(view), _bound(view), _ready(view)]
+    return found
+
+
+def merged(current: Sequence[Mapping[str, Any]], wanted: Sequence[Condition], *, now: str) -> list[dict[str, Any]]:
+    """The list of conditions after a change: one not mentioned stays, a transition time moves with the status only."""
+    by_type = {str(condition["type"]): dict(condition) for condition in current}
+    for condition in wanted:
+        status = "True" if condition.holds else "False"
+        before = by_type.get(condition.type)
+        since = before["lastTransitionTime"] if before is not None and before["status"] == status else now
+        by_type[condition.type.value] = {
+            "type": condition.type.value,
+            "status": status,
+            "reason": condition.reason,
+            "message": condition.message[:MESSAGE_LENGTH],
+            "lastTransitionTime": since,
+        }
+    return list(by_type.values())
+
+
+def is_urgent(current: Mapping[str, Any], change: Mapping[str, Any]) -> bool:
+    """Whether a change is more than another reason or text for the same state: then people and scripts wait for it."""
+    if "phase" in change:
+        return True
+    before = {c["type"]: c["status"] for c in current.get("conditions") or []}
+    after = {c["type"]: c["status"] for c in change.get("conditions") or []}
+    return any(before.get(kind) != status for kind, status in after.items())
+
+
+# --- one condition each ---------------------------------------------------------------------------------
+
+
+def _accepted(view: View) -> Condition:
+    reading = view.known.reading
+    if reading.planned is None:
+        return Condition(TaskCondition.ACCEPTED, False, AcceptedReason.INVALID, "; ".join(reading.problems))
+    if reading.planned.unsupported:
+        text = "; ".join(reading.planned.unsupported)
+        return Condition(TaskCondition.ACCEPTED, False, AcceptedReason.UNSUPPORTED, text)
+    return Condition(TaskCondition.ACCEPTED, True, AcceptedReason.VALID)
+
+
+def _feasible(verdict: Verdict) -> Condition:
+    if verdict.feasible:
+        return Condition(TaskCondition.FEASIBLE, True, FeasibleReason.FITS_SOME_NODE)
+    return Condition(TaskCondition.FEASIBLE, False, FeasibleReason.FITS_NO_NODE, verdict.message)
+
+
+def _reserved(view: View) -> Condition:
+    if view.entry is not None:
+        devices = ", ".join(view.entry.allocation.devices) or "no device"
+        text = f"variant {view.entry.variant} on {view.entry.node} ({devices})"
+        return Condition(TaskCondition.RESERVED, True, ReservedReason.RESERVED, text)
+    if view.known.standing is Standing.SUSPENDED:
+        return Condition(TaskCondition.RESERVED, False, ReservedReason.SUSPENDED, "spec.suspend is true")
+    if view.refusal is not None:
+        return Condition(TaskCondition.RESERVED, False, view.refusal.reason, view.refusal.message)
+    if view.verdict is not None:
+        return Condition(TaskCondition.RESERVED, False, view.verdict.reason, view.verdict.message)
+    return Condition(TaskCondition.RESERVED, False, ReservedReason.RELEASED, "not decided yet")
+
+
+def _bound(view: View) -> Condition:
+    if view.pod is not None and _is_bound(view):
+        return Condition(TaskCondition.BOUND, True, BoundReason.BOUND, f"to {view.pod['spec']['nodeName']}")
+    return Condition(TaskCondition.BOUND, False, BoundReason.NOT_BOUND)
+
+
+def _ready(view: View) -> Condition:
+    pod = view.pod
+    if pod is None or not _is_bound(view) or is_terminal(pod):
+        return Condition(TaskCondition.READY, False, ReadyReason.NOT_RUNNING)
+    if pod["metadata"].get("deletionTimestamp"):
+        return Condition(TaskCondition.READY, False, ReadyReason.STOPPING)
+    if (pod.get("status") or {}).get("phase") == "Running":
+        return Condition(TaskCondition.READY, True, ReadyReason.RUNNING)
+    return Condition(TaskCondition.READY, False, ReadyReason.STARTING, _waiting_reason(pod))
+
+
+def _is_bound(view: View) -> bool:
+    return view.pod is not None and bool((view.pod.get("spec") or {}).get("nodeName"))
+
+
+def _waiting_reason(pod: Manifest) -> str:
+    """What the kubelet says a container waits for (ContainerCreating, ImagePullBackOff), if it says so."""
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting:
+            return f"{container['name']}: {waiting.get('reason', 'waiting')}"
+    return ""
