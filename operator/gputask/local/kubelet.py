@@ -1,0 +1,251 @@
+"""The kubelets of simulated nodes. Clients of the API like any other: they watch, and write statuses and deletions.
+
+A node is simulated if its annotation ``sim.gputask.dev/node`` is "true". One object serves all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+from gputask.api.names import SIM_NODE
+from gputask.kube.client import Client
+from gputask.kube.errors import Conflict, KubeError, NotFound
+from gputask.kube.informer import Informer
+from gputask.kube.resources import NODES, PODS
+from gputask.local.clock import Clock
+from gputask.local.containers import log_text
+from gputask.local.runs import End, Run, ended_status, next_end, restarts, running_status
+from gputask.local.statuses import bad_request, not_found
+
+Object = dict[str, Any]
+
+logger = logging.getLogger(__name__)
+
+STRATEGIC = "application/strategic-merge-patch+json"
+FINISHED = ("Succeeded", "Failed")
+RETRY_SECONDS = 1.0
+
+
+class Kubelets:
+    """Posts Ready for simulated nodes and runs the pods that are bound to them.
+
+    client: how the API is reached. clock: what runs and graces are measured with.
+    """
+
+    def __init__(self, client: Client, *, clock: Clock) -> None:
+        self._api = client
+        self._clock = clock
+        self._nodes = Informer(
+            client, NODES, on_add=self._on_node, on_update=lambda _, new: self._on_node(new), on_delete=self._on_no_node
+        )
+        self._pods = Informer(
+            client,
+            PODS,
+            field_selector="spec.nodeName!=",
+            on_add=self._on_pod,
+            on_update=lambda _, new: self._on_pod(new),
+            on_delete=self._on_no_pod,
+        )
+        self._simulated: set[str] = set()
+        self._running: dict[str, PodWorker] = {}
+        self._logs: dict[str, dict[str, str]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._nodes.run())
+                group.create_task(self._pods.run())
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    async def synced(self) -> None:
+        """Until nodes and pods have been listed."""
+        await self._nodes.synced.wait()
+        await self._pods.synced.wait()
+
+    def log(self, pod: Object, container: str | None) -> str:
+        """What a container has said (its environment). Raises: StatusError 400 or 404 as the real server does."""
+        name, containers = pod["metadata"]["name"], [c["name"] for c in pod["spec"]["containers"]]
+        if container is None and len(containers) > 1:
+            raise bad_request(f"a container name must be specified for pod {name}, choose one of: {containers}")
+        container = container or containers[0]
+        if container not in containers:
+            raise bad_request(f"container {container} is not valid for pod {name}")
+        logs = self._logs.get(pod["metadata"]["uid"])
+        if logs is None and not pod["spec"].get("nodeName"):
+            raise bad_request(f'pod "{name}" does not have a host assigned')
+        if logs is None and pod["spec"]["nodeName"] not in self._simulated:
+            raise not_found("", "nodes", pod["spec"]["nodeName"])
+        if logs is None:
+            raise bad_request(f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating')
+        return logs[container]
+
+    def _on_node(self, node: Object) -> None:
+        name = node["metadata"]["name"]
+        if (node["metadata"].get("annotations") or {}).get(SIM_NODE) != "true":
+            self._simulated.discard(name)
+            return
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        # A node that was set to NotReady by hand stays so: that is a fault somebody wants to see.
+        if not any(condition.get("type") == "Ready" for condition in conditions):
+            self._spawn(self._post_ready(node))
+        if name not in self._simulated:
+            self._simulated.add(name)
+            for pod in list(self._pods.objects.values()):
+                self._on_pod(pod)
+
+    def _on_no_node(self, node: Object) -> None:
+        name = node["metadata"]["name"]
+        self._simulated.discard(name)
+        # The machine is gone: nothing of it reports anything any more.
+        for uid in [uid for uid, worker in self._running.items() if worker.pod["spec"]["nodeName"] == name]:
+            self._running.pop(uid).cancel()
+
+    async def _post_ready(self, node: Object) -> None:
+        when = timestamp()
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "simulated kubelet is posting ready status",
+            "lastHeartbeatTime": when,
+            "lastTransitionTime": when,
+        }
+        meta = {"uid": node["metadata"]["uid"]}
+        await self.send(
+            lambda: self._api.patch(
+                NODES,
+                node["metadata"]["name"],
+                {"metadata": meta, "status": {"conditions": [ready], "nodeInfo": {"kubeletVersion": "simulated"}}},
+                subresource="status",
+                content_type=STRATEGIC,
+            )
+        )
+
+    def _on_pod(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid in self._running:
+            self._running[uid].see(pod)
+        elif pod["spec"].get("nodeName") in self._simulated and (pod.get("status") or {}).get("phase") not in FINISHED:
+            worker = self._running[uid] = PodWorker(pod, self._api, self)
+            worker.task = self._spawn(worker.run())
+
+    def _on_no_pod(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        self._logs.pop(uid, None)
+        if worker := self._running.pop(uid, None):
+            worker.cancel()
+
+    def started(self, pod: Object) -> None:
+        """The pod's containers start with the pod as it is now: their environment is fixed."""
+        logs = {container["name"]: log_text(pod, container) for container in pod["spec"]["containers"]}
+        self._logs[pod["metadata"]["uid"]] = logs
+
+    def ended(self, pod: Object) -> None:
+        """The pod's worker has nothing left to do."""
+        self._running.pop(pod["metadata"]["uid"], None)
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    async def send(self, request: Callable[[], Coroutine[Any, Any, Object]]) -> bool:
+        """Repeats a write until it is answered. False if its object is gone or is another one by now.
+
+        Its writes say the same again when repeated, so a lost answer does no harm.
+        """
+        while True:
+            try:
+                await request()
+            except (NotFound, Conflict):
+                return False
+            except KubeError as error:
+                logger.warning("simulated kubelet: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return True
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class PodWorker:
+    """Runs one pod to its end."""
+
+    def __init__(self, pod: Object, client: Client, kubelets: Kubelets) -> None:
+        self.pod = pod
+        self.task: asyncio.Task[None] | None = None
+        self._api = client
+        self._kubelets = kubelets
+        self._changed = asyncio.Event()
+        self._stopping: float | None = None
+        self.see(pod)
+
+    def see(self, pod: Object) -> None:
+        """A newer state of the pod."""
+        self.pod = pod
+        if self._stopping is None and pod["metadata"].get("deletionTimestamp"):
+            self._stopping = self._kubelets.clock.now()
+        self._changed.set()
+
+    def cancel(self) -> None:
+        """The pod or its node is gone."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def run(self) -> None:
+        """Starts the containers, waits for their end, again as often as the restart policy says, and reports it."""
+        now = self._kubelets.clock.now()
+        run = Run(pod_started=now, started=now)
+        self._kubelets.started(self.pod)
+        alive = await self._report(running_status(self.pod, timestamp(), run))
+        while alive:
+            end = await self._end(run)
+            if not restarts(self.pod, end, self._stopping):
+                alive = await self._report(ended_status(self.pod, timestamp(), run, end))
+                break
+            run = Run(run.pod_started, self._kubelets.clock.now(), run.restarts + 1)
+            alive = await self._report(running_status(self.pod, timestamp(), run, end))
+        if alive and self._stopping is not None:
+            await self._remove()
+        self._kubelets.ended(self.pod)
+
+    async def _end(self, run: Run) -> End:
+        clock = self._kubelets.clock
+        while True:
+            self._changed.clear()
+            end = next_end(self.pod, run, self._stopping)
+            if end is not None and end.at <= clock.now():
+                return end
+            await clock.wait(self._changed, end.at if end else None)
+
+    async def _report(self, status: Object) -> bool:
+        meta = self.pod["metadata"]
+        body = {"metadata": {"uid": meta["uid"]}, "status": status}
+        return await self._kubelets.send(
+            lambda: self._api.patch(
+                PODS, meta["name"], body, meta["namespace"], subresource="status", content_type=STRATEGIC
+            )
+        )
+
+    async def _remove(self) -> None:
+        """The last word on a deleted pod: now nothing of it runs."""
+        meta = self.pod["metadata"]
+        await self._kubelets.send(
+            lambda: self._api.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"], grace_seconds=0)
+        )
+
+
+def timestamp() -> str:
+    """The present as the API writes it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
