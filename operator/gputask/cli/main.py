@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -67,6 +68,22 @@ def simulate(
     return simulate_files(
         [*(files or ()), *(more or ())], until=until, seed=seed, now=now, node_order=node_order, output=output
     )
+
+
+@app.command()
+def operator(
+    *,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="How to reach the cluster; $KUBECONFIG or the own pod's if absent."),
+    ] = None,
+    metrics_port: Annotated[int, typer.Option(metavar="N", help="Port of /metrics, /healthz and /readyz.")] = 8080,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+) -> int:
+    """Run the operator until SIGTERM or SIGINT."""
+    from gputask.cli.operator import operate
+
+    return operate(kubeconfig=kubeconfig, metrics_port=metrics_port, verbose=verbose)
 
 
 @app.callback(invoke_without_command=True)

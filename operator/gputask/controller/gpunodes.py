@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +22,8 @@ from gputask.resources.pools import NodeResources
 from gputask.translate.nodes import declared
 
 MESSAGE_LENGTH = 1024
+AT_ONCE = 16
+"""GpuNodes written beside each other at start."""
 
 
 class GpuNodes:
@@ -48,11 +51,17 @@ class GpuNodes:
 
         :raises KubeError: start again.
         """
-        for name, node in list(self._store.nodes.items()):
-            if name not in self._store.gpunodes:
-                await self._create(name)
-            await self._declare(name, node)
-        await self._rebuilder.rebuild(list(self._store.nodes))
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def prepare(name: str, node: Manifest) -> None:
+            async with gate:
+                if name not in self._store.gpunodes:
+                    await self._create(name)
+                await self._declare(name, node)
+
+        nodes = dict(self._store.nodes)
+        await asyncio.gather(*(prepare(name, node) for name, node in nodes.items()))
+        await self._rebuilder.rebuild(nodes)
 
     async def reconcile(self, name: str) -> None:
         """:raises KubeError: to be tried again."""
