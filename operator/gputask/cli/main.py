@@ -86,6 +86,29 @@ def operator(
     return operate(kubeconfig=kubeconfig, metrics_port=metrics_port, verbose=verbose)
 
 
+local = typer.Typer(help="An embedded cluster on this machine: API server and simulated nodes.", no_args_is_help=True)
+app.add_typer(local, name="local")
+
+
+@local.command()
+def up(
+    *,
+    nodes: Annotated[
+        list[str] | None, typer.Option("--nodes", metavar="FILE", help="Nodes to create at the start. Repeatable.")
+    ] = None,
+    kubeconfig: Annotated[
+        Path, typer.Option(metavar="PATH", help="Where to write the kubeconfig that kubectl uses.")
+    ] = Path("gputask.kubeconfig"),
+    port: Annotated[int, typer.Option(metavar="N", help="Port of the API server; 0 is any free one.")] = 0,
+    operator: Annotated[bool, typer.Option(help="Run the operator beside it.")] = True,
+    speed: Annotated[float, typer.Option(metavar="X", help="How much faster than real time pods run.")] = 1.0,
+) -> int:
+    """Run an API server with simulated nodes, and the operator, until SIGTERM or SIGINT."""
+    from gputask.cli.local import up as run_cluster
+
+    return run_cluster(nodes=nodes or (), kubeconfig=kubeconfig, port=port, operator=operator, speed=speed)
+
+
 @app.callback(invoke_without_command=True)
 def _root(
     *,

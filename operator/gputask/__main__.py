@@ -1,0 +1,5 @@
+"""``python -m gputask``."""
+
+from gputask.cli.main import main
+
+main()
