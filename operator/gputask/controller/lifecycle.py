@@ -28,7 +28,7 @@ from gputask.api.conditions import (
     ReservedReason,
     TaskCondition,
 )
-from gputask.controller.status import Condition, merged
+from gputask.controller.conditions import Condition, merged
 from gputask.ledger.pods import Manifest, is_terminating
 
 _REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "NodeName")

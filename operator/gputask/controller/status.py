@@ -7,7 +7,7 @@ is written under the rules of protocol line 12 by :mod:`gputask.controller.lifec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,11 @@ from gputask.api.conditions import (
 )
 from gputask.api.names import TASK_UID_LABEL
 from gputask.controller.backoff import Refusal
+from gputask.controller.conditions import Condition, merged
 from gputask.controller.queue import Known, Standing
 from gputask.controller.verdicts import Verdict
 from gputask.ledger.entries import Entry
 from gputask.ledger.pods import Manifest, is_terminal, uid_of
-
-MESSAGE_LENGTH = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +39,6 @@ class View:
     entry: Entry | None = None
     pod: Manifest | None = None
     refusal: Refusal | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One condition as it should be."""
-
-    type: TaskCondition
-    holds: bool
-    reason: str
-    message: str = ""
 
 
 def patch(view: View, *, now: str) -> dict[str, Any]:
@@ -87,23 +76,6 @@ def conditions(view: View) -> list[Condition]:
             found.append(_feasible(view.verdict))
         found += [_reserved(view), _bound(view), _ready(view)]
     return found
-
-
-def merged(current: Sequence[Mapping[str, Any]], wanted: Sequence[Condition], *, now: str) -> list[dict[str, Any]]:
-    """The list of conditions after a change: one not mentioned stays, a transition time moves with the status only."""
-    by_type = {str(condition["type"]): dict(condition) for condition in current}
-    for condition in wanted:
-        status = "True" if condition.holds else "False"
-        before = by_type.get(condition.type)
-        since = before["lastTransitionTime"] if before is not None and before["status"] == status else now
-        by_type[condition.type.value] = {
-            "type": condition.type.value,
-            "status": status,
-            "reason": condition.reason,
-            "message": condition.message[:MESSAGE_LENGTH],
-            "lastTransitionTime": since,
-        }
-    return list(by_type.values())
 
 
 def is_urgent(current: Mapping[str, Any], change: Mapping[str, Any]) -> bool:

@@ -1,0 +1,44 @@
+"""What the operator answers about itself."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+
+from gputask.controller import health
+from gputask.controller.metrics import Metrics
+
+
+async def ask(port: int, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+        return answer.status, await answer.text()
+
+
+async def test_readiness_health_and_metrics_are_answered_apart() -> None:
+    metrics, problems = Metrics(), {"ready": "not synced"}
+    metrics.decisions.labels("place").inc()
+    app = health.application(healthy=lambda: None, ready=lambda: problems.get("ready"), registry=metrics.registry)
+    async with health.serving(app, host="127.0.0.1", port=0) as port:
+        assert await ask(port, "/healthz") == (200, "ok")
+        assert await ask(port, "/readyz") == (503, "not synced")
+        problems.clear()
+        assert await ask(port, "/readyz") == (200, "ok")
+        status, text = await ask(port, "/metrics")
+        assert status == 200
+        assert 'gputask_decisions_total{action="place"} 1.0' in text
+
+
+async def test_a_port_that_is_taken_is_an_error_of_the_system() -> None:
+    app = health.application(healthy=lambda: None, ready=lambda: None, registry=Metrics().registry)
+    async with health.serving(app, host="127.0.0.1", port=0) as port:
+        with pytest.raises(OSError):
+            async with health.serving(app, host="127.0.0.1", port=port):
+                pass
+
+
+def test_a_cause_that_nobody_has_any_more_reads_zero() -> None:
+    metrics = Metrics()
+    metrics.set_queue({"Short": 3, "Gap": 1})
+    metrics.set_queue({"Gap": 2})
+    samples = {sample.labels["cause"]: sample.value for family in metrics.registry.collect() if family.name == "gputask_queue_tasks" for sample in family.samples}  # fmt: skip
+    assert samples == {"Short": 0, "Gap": 2}
