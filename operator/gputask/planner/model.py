@@ -263,3 +263,5 @@ class Plan:
     holds: tuple[Hold, ...]
     cut: bool = False
     """The budget ran out before the last class: valid as far as it goes (R9)."""
+    faults: tuple[str, ...] = ()
+    """Nodes and classes that were skipped because handling them raised: one line each, for the log (R10)."""

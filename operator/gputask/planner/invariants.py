@@ -1,0 +1,155 @@
+"""What every plan must keep, checked by code that shares nothing with the pass. For tests, and for doubt.
+
+Slow and plain on purpose: no arrays, no classes, no caches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from gputask.planner.filters import refusal
+from gputask.planner.model import HOST_PORT, PODS, Action, Decision, Node, Plan, Snapshot, Task, Variant
+from gputask.resources.amounts import SCALE
+from gputask.resources.pools import Allocation, Health, IndexedPool, Pool, UnknownPool
+
+
+class InvariantError(AssertionError):
+    """A plan breaks a rule; the message starts with the rule's name."""
+
+
+def check_invariants(snapshot: Snapshot, plan: Plan) -> None:
+    """Check one plan against its snapshot.
+
+    :raises InvariantError: with the rule, the task and the node.
+    """
+    nodes = {node.name: node for node in snapshot.nodes}
+    _check_answers(snapshot, plan)
+    _check_order(plan)
+    placed = [d for d in plan.decisions if d.action is Action.PLACE]
+    held = [d for d in plan.decisions if d.action is Action.HOLD]
+    for decision in plan.decisions:
+        _check_request(decision, nodes[decision.node])
+    for node in snapshot.nodes:
+        starting = [d.allocation for d in placed if d.node == node.name]
+        if starting:
+            _check_fits("R1 nothing is booked twice", node, starting, [r.allocation for r in node.running])
+        holding = [d.allocation for d in held if d.node == node.name]
+        if holding:
+            _check_fits("R5 all holds of a node fit it when empty", node, holding, [])
+
+
+def _expect(condition: bool, rule: str, message: str) -> None:
+    if not condition:
+        raise InvariantError(f"{rule}: {message}")
+
+
+def _check_answers(snapshot: Snapshot, plan: Plan) -> None:
+    """Each task is placed or waits; only waiting tasks hold, at most once."""
+    placed = [d.task.uid for d in plan.decisions if d.action is Action.PLACE]
+    holding = [d.task.uid for d in plan.decisions if d.action is Action.HOLD]
+    waiting = [w.task.uid for w in plan.waiting]
+    rule = "R12 every task is answered once"
+    _expect(len(set(holding)) == len(holding), "R5 one hold for a task", f"{sorted(holding)}")
+    _expect(set(holding) <= set(waiting), "R5 only waiting tasks hold", f"{sorted(set(holding) - set(waiting))}")
+    _expect(len(set(placed + waiting)) == len(placed + waiting), rule, "a task is placed or waits twice")
+    if not plan.faults:
+        _expect(set(placed + waiting) == {t.uid for t in snapshot.tasks}, rule, "a task is missing")
+    for waiting_task in plan.waiting:
+        if waiting_task.task.uid in holding:
+            _expect(waiting_task.feasible, "R4 only feasible tasks hold", waiting_task.task.key)
+
+
+def _check_order(plan: Plan) -> None:
+    ranks = [d.task.rank for d in plan.decisions]
+    _expect(ranks == sorted(ranks), "R1 decisions come in rank order", f"{[d.task.key for d in plan.decisions]}")
+
+
+def _check_request(decision: Decision, node: Node) -> None:
+    """The allocation is what the named variant asks, on a node that the task accepts."""
+    task, allocation = decision.task, decision.allocation
+    where = f"{task.key} on {node.name}"
+    _expect(refusal(node, task.request.constraints) is None, "R1 filters are obeyed", where)
+    _expect(node.name not in task.excluded_nodes and not task.unsupported, "R1 exclusions are obeyed", where)
+    variant = task.request.variants[decision.variant_index]
+    _expect(variant.name == decision.variant, "R2 index and name of a variant agree", where)
+    expected = _expected(variant, node, allocation)
+    _expect(dict(allocation.amounts) == expected, "R2 the allocation is what the variant asks", f"{where}: {expected}")
+    healthy = {d.id for d in node.resources.devices if d.health is Health.HEALTHY}
+    _expect(set(allocation.devices) <= healthy, "R3 only healthy devices are offered", where)
+    for key, units in allocation.amounts.items():
+        if isinstance(node.resources.pool(key), IndexedPool):
+            labels = allocation.labels.get(key, ())
+            _expect(len(labels) == -(-units // SCALE) == len(set(labels)), "R3 a label for each whole", f"{where} {key}")
+
+
+def _expected(variant: Variant, node: Node, allocation: Allocation) -> dict[str, int]:
+    amounts: dict[str, int] = defaultdict(int)
+    for key, units in variant.amounts:
+        amounts[node.resources.resolve(key) or key] += units
+    if variant.devices is None:
+        return dict(amounts)
+    named = set(amounts)
+    chosen = [
+        d
+        for d in allocation.devices
+        if all(
+            allocation.amounts.get(f"{pool}/{d}", 0) >= units + amounts.get(f"{pool}/{d}", 0)
+            for pool, units in variant.devices.amounts
+        )
+    ]
+    wanted = [d for d in chosen if not all(f"{pool}/{d}" in named for pool, _ in variant.devices.amounts)]
+    _expect(len(chosen) >= variant.devices.count, "R2 count distinct devices", f"{chosen} of {node.name}")
+    for device in (wanted + [d for d in chosen if d not in wanted])[: variant.devices.count]:
+        for pool, units in variant.devices.amounts:
+            amounts[f"{pool}/{device}"] += units
+    return dict(amounts)
+
+
+def _check_fits(rule: str, node: Node, new: Iterable[Allocation], running: Iterable[Allocation]) -> None:
+    """What is new fits beside foreign use and running work, pool by pool and label by label."""
+    new = list(new)
+    used = _sum([*new, *running])
+    for key in {key for allocation in new for key in allocation.amounts}:
+        pool = _pool(node, key)
+        foreign = sum(dict(f.amounts).get(key, 0) for f in node.foreign)
+        _expect(not isinstance(pool, UnknownPool), "R4 unknown pools admit nothing", f"{node.name} {key}")
+        if pool is None and key == PODS:
+            continue
+        capacity = SCALE if pool is None and key.startswith(HOST_PORT) else 0 if pool is None else pool.capacity
+        lost = _lost_units(pool, key, running)
+        total = used[key] - lost + foreign
+        _expect(total <= capacity, rule, f"{node.name} {key}: {total} of {capacity}")
+        if isinstance(pool, IndexedPool):
+            for label, units in _label_sum([*new, *running], key).items():
+                _expect(label not in pool.labels or units <= SCALE, rule, f"{node.name} {key} label {label}: {units}")
+            fresh = set(_label_sum(new, key))
+            _expect(fresh <= set(pool.labels), rule, f"{node.name} {key}: no such label {sorted(fresh)}")
+
+
+def _pool(node: Node, key: str) -> Pool | None:
+    return node.resources.pool(key)
+
+
+def _lost_units(pool: Pool | None, key: str, running: Iterable[Allocation]) -> int:
+    """Use of labels that the pool no longer has: it takes nothing from those that it has."""
+    if not isinstance(pool, IndexedPool):
+        return 0
+    return sum(units for label, units in _label_sum(running, key).items() if label not in pool.labels)
+
+
+def _sum(allocations: Iterable[Allocation]) -> Mapping[str, int]:
+    total: dict[str, int] = defaultdict(int)
+    for allocation in allocations:
+        for key, units in allocation.amounts.items():
+            total[key] += units
+    return total
+
+
+def _label_sum(allocations: Iterable[Allocation], key: str) -> Mapping[str, int]:
+    total: dict[str, int] = defaultdict(int)
+    for allocation in allocations:
+        if key in allocation.amounts:
+            for label, units in allocation.label_units(key):
+                total[label] += units
+    return total

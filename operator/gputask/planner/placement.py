@@ -1,0 +1,144 @@
+"""R3 on one node: which devices and labels an option takes there, in one view of the node's stock.
+
+Devices: where least is to be freed first (that is, those without holds), then the tightest fit, then the
+order by index and id. The order of variants, pools or declarations plays no part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gputask.planner.labels import LabelRoom, pick_labels
+from gputask.planner.nodes import NodeState, Place
+from gputask.planner.options import DevicePart, Option
+from gputask.planner.room import Room
+from gputask.planner.stock import Stock
+from gputask.resources.pools import Allocation
+
+PPM = 1_000_000
+"""Ratios are compared as whole millionths, so that sums do not depend on the order of resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An option on a node: which of its variants, and what it takes."""
+
+    variant_index: int
+    variant: str
+    allocation: Allocation
+
+
+def start(state: NodeState, option: Option) -> Choice | None:
+    """How an option starts on a node now, or None. What fits beside everything, holds included, delays nobody and
+    starts at once; else it has to fit into the gap of every hold, and those are computed only then."""
+    choice = choose(state, option, state.spare)
+    if choice is not None or not state.holds:
+        return choice
+    choice = choose(state, option, state.now, room=state.room)
+    while choice is not None and state.narrow():
+        choice = choose(state, option, state.now, room=state.room)
+    return choice
+
+
+def choose(
+    state: NodeState,
+    option: Option,
+    stock: Stock,
+    *,
+    room: Room | None = None,
+    only: frozenset[str] | None = None,
+) -> Choice | None:
+    """The best way for an option to take what it asks from a stock of this node, or None if it does not fit.
+
+    :param room: limits that holds of higher rank set on top of the stock.
+    :param only: if given, the ids of the devices that may be taken.
+    """
+    view = _View(state, stock, room)
+    asked: dict[str, int] = {}
+    for key, units in option.amounts:
+        flat = state.flat(key)
+        if flat is None:
+            return None
+        asked[flat] = asked.get(flat, 0) + units
+    if not all(view.covers(flat, units) for flat, units in asked.items()):
+        return None
+    position = 0
+    for part in option.parts:
+        places = _pick_places(view, part, asked, only)
+        if places is None:
+            return None
+        for place in places:
+            position += place.position
+            for flat, units in zip(place.flats, part.units, strict=True):
+                asked[flat] = asked.get(flat, 0) + units
+    labels: dict[str, tuple[str, ...]] = {}
+    for flat, units in asked.items():
+        if flat in stock.labels:
+            picked = view.pick(flat, units)
+            if picked is None:
+                return None
+            labels[flat] = picked
+    taken = {state.device_of[flat] for flat in asked if flat in state.device_of}
+    devices = tuple(d.id for d in state.devices if d.id in taken)
+    return Choice(option.first + position, option.names[position], Allocation(asked, labels, devices))
+
+
+def to_free(allocation: Allocation, spare: Stock) -> int:
+    """How much is still to be freed: the sum of shortage / request in millionths (R5)."""
+    return sum(_shortage(allocation, key, units, spare) for key, units in allocation.amounts.items())
+
+
+def _shortage(allocation: Allocation, key: str, units: int, spare: Stock) -> int:
+    table = spare.labels.get(key)
+    if table is None:
+        return ratio(units - spare.available(key), units)
+    return ratio(sum(max(0, part - table.get(label, 0)) for label, part in allocation.label_units(key)), units)
+
+
+def ratio(part: int, whole: int) -> int:
+    """part / whole in millionths, not below zero. Through floats, as numpy does it: the same value there and here."""
+    return int(part / whole * PPM) if part > 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A stock of a node, limited by what holds leave."""
+
+    state: NodeState
+    stock: Stock
+    room: Room | None
+
+    def covers(self, flat: str, units: int) -> bool:
+        if flat in self.stock.labels:
+            return self.pick(flat, units) is not None
+        limit = self.stock.available(flat)
+        return units <= limit and (self.room is None or units <= self.room.amounts.get(flat, units))
+
+    def pick(self, flat: str, units: int) -> tuple[str, ...] | None:
+        limits: LabelRoom | None = None if self.room is None else self.room.labels.get(flat)
+        table, spare = self.stock.labels[flat], self.state.spare.labels[flat]
+        return pick_labels(table, units, spare, limits)
+
+
+def _pick_places(
+    view: _View, part: DevicePart, asked: dict[str, int], only: frozenset[str] | None
+) -> list[Place] | None:
+    """``count`` distinct devices that cover the part beside what is already asked of them."""
+    ranked: list[tuple[int, int, int, Place]] = []
+    device_of, spare = view.state.device_of, view.state.spare
+    for order, place in enumerate(view.state.places(part.pools, part.named)):
+        if only is not None and device_of.get(place.flats[0], "") not in only:
+            continue
+        freed = tightness = 0
+        for flat, units in zip(place.flats, part.units, strict=True):
+            total = units + asked.get(flat, 0)
+            if not view.covers(flat, total):
+                break
+            freed += ratio(total - spare.available(flat), total)
+            tightness += ratio(view.stock.available(flat), total)
+        else:
+            ranked.append((freed, tightness, order, place))
+    if len(ranked) < part.count:
+        return None
+    ranked.sort(key=lambda entry: entry[:3])
+    return [entry[3] for entry in ranked[: part.count]]

@@ -1,0 +1,232 @@
+"""One pass (R1): in rank order each task takes the first option that fits somewhere now, or waits, with a hold if
+it can have one. Works on runs of equal tasks; what did not fit does not fit later in the pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from math import inf
+
+import numpy as np
+
+from gputask.planner.classes import ClassState
+from gputask.planner.filters import refusal
+from gputask.planner.holds import Candidate, stays
+from gputask.planner.model import (
+    Action,
+    Cause,
+    Decision,
+    Hold,
+    Node,
+    NodeConstraints,
+    Plan,
+    RequestClass,
+    Snapshot,
+    Task,
+    Waiting,
+)
+from gputask.planner.nodes import NodeState
+from gputask.planner.options import Option, options_of
+from gputask.planner.placement import Choice, start
+from gputask.planner.table import Bools, Table
+
+
+def plan(snapshot: Snapshot, now: float, *, budget: Callable[[], bool] | None = None) -> Plan:
+    """Decide who starts, who holds room and who waits (design rules R1 to R12, without R7 and R11).
+
+    :param now: seconds on the axis of the snapshot.
+    :param budget: asked between runs of a class; False stops the pass there (R9).
+    """
+    return Pass(snapshot, now).run(budget)
+
+
+class Pass:
+    """The state of one pass over a snapshot."""
+
+    def __init__(self, snapshot: Snapshot, now: float) -> None:
+        self.now = now
+        self.faults: list[str] = []
+        self.states = list(self._node_states(snapshot.nodes))
+        self.tasks = self._ranked(snapshot.tasks)
+        self._previous = {hold.uid: hold for hold in snapshot.holds}
+        self._index = {state.node.name: state.index for state in self.states}
+        self._usable: dict[NodeConstraints, Bools] = {}
+        self._decisions: list[Decision] = []
+        self._waiting: list[Waiting] = []
+        self._holds: list[Hold] = []
+        options = dict(self._options({task.request: None for task in self.tasks}))
+        self.table = Table(self.states, [option for found in options.values() for option in found])
+        self.classes = {request: self._class_state(request, found) for request, found in options.items()}
+
+    # --- building, where a bad object is skipped (R10) -------------------------------------------------
+
+    def _node_states(self, nodes: Iterable[Node]) -> Iterator[NodeState]:
+        index = 0
+        for node in sorted(nodes, key=lambda n: n.name):
+            try:
+                yield NodeState(node, index, self.now)
+                index += 1
+            except Exception as error:
+                self.faults.append(f"node {node.name} is skipped: {error!r}")
+
+    def _ranked(self, tasks: Iterable[Task]) -> list[Task]:
+        ranked = []
+        for task in tasks:
+            try:
+                ranked.append(((-int(task.priority), float(task.created), str(task.uid)), hash(task.request), task))
+            except Exception as error:
+                self.faults.append(f"task {task.key} is skipped: {error!r}")
+        ranked.sort(key=lambda entry: entry[0])
+        return [task for _, _, task in ranked]
+
+    def _options(self, requests: Iterable[RequestClass]) -> Iterator[tuple[RequestClass, tuple[Option, ...]]]:
+        node_level = {key for state in self.states for key in state.node.resources.pools}
+        for request in requests:
+            try:
+                yield request, options_of(request, node_level)
+            except Exception as error:
+                self.faults.append(f"a request class is skipped: {error!r}")
+
+    def _class_state(self, request: RequestClass, options: Sequence[Option]) -> ClassState:
+        return ClassState(request, options, self.table, self.usable(request.constraints), self.now)
+
+    def usable(self, constraints: NodeConstraints) -> Bools:
+        """The nodes that the filters admit."""
+        if constraints not in self._usable:
+            admitted = [self._admits(state, constraints) for state in self.states]
+            self._usable[constraints] = np.array(admitted, dtype=np.bool_)
+        return self._usable[constraints]
+
+    def _admits(self, state: NodeState, constraints: NodeConstraints) -> bool:
+        try:
+            return refusal(state.node, constraints) is None
+        except Exception as error:
+            self.faults.append(f"node {state.node.name} is out: {error!r}")
+            return False
+
+    # --- the pass --------------------------------------------------------------------------------------
+
+    def run(self, budget: Callable[[], bool] | None = None) -> Plan:
+        """Decide for all tasks in rank order, or until the budget is spent."""
+        cut = False
+        for (request, excluded, unsupported), group in groupby(self.tasks, key=_run_key):
+            tasks = list(group)
+            cut = cut or (budget is not None and not budget())
+            if cut:
+                self._put_off(tasks)
+            elif unsupported:
+                self._refuse(tasks)
+            elif request not in self.classes:
+                self._skip(tasks)
+            else:
+                self._decide(self.classes[request], tasks, excluded)
+        return Plan(tuple(self._decisions), tuple(self._waiting), tuple(self._holds), cut, tuple(self.faults))
+
+    def _decide(self, state: ClassState, tasks: list[Task], excluded: frozenset[str]) -> None:
+        started = len(self._decisions)
+        try:
+            self._start(state, tasks, excluded)
+            rest = tasks[len(self._decisions) - started :]
+            if rest:
+                self._wait(state, rest, excluded)
+        except Exception as error:
+            done = {d.task.uid for d in self._decisions[started:]} | {w.task.uid for w in self._waiting[-len(tasks) :]}
+            self.faults.append(f"the class of task {tasks[0].key} is skipped: {error!r}")
+            self._skip([task for task in tasks if task.uid not in done])
+
+    def _start(self, state: ClassState, tasks: Sequence[Task], excluded: frozenset[str]) -> None:
+        """Start as many tasks of a run as fit, the first ones first."""
+        waiting = iter(tasks)
+        task = next(waiting, None)
+        position = state.current
+        while task is not None and position < len(state.probes):
+            probe = state.probes[position]
+            for n in probe.candidates():
+                node = self.states[n]
+                if node.node.name in excluded:
+                    continue
+                while task is not None and (choice := start(node, probe.option)) is not None:
+                    self._place(task, node, choice)
+                    task = next(waiting, None)
+                self.table.touch(node)
+                if task is None:
+                    return
+                probe.open[n] = False
+            position += 1
+            if not excluded:
+                state.current = position
+
+    def _place(self, task: Task, node: NodeState, choice: Choice) -> None:
+        ends = inf if task.time_limit is None else self.now + task.time_limit
+        node.place(task.key, choice.allocation, ends)
+        self._decisions.append(_decision(Action.PLACE, task, node, choice))
+
+    def _wait(self, state: ClassState, tasks: Sequence[Task], excluded: frozenset[str]) -> None:
+        counts = state.counts
+        if excluded:
+            counts = state.counts_without(np.array([s.node.name in excluded for s in self.states], dtype=np.bool_))
+        for task in tasks:
+            if state.feasible:
+                self._hold(state, task, excluded)
+            self._waiting.append(Waiting(task, state.feasible, counts, state.message))
+
+    def _hold(self, state: ClassState, task: Task, excluded: frozenset[str]) -> None:
+        """Keep room for a blocked task, where it had it unless somewhere else is better (R5)."""
+        best = state.finder.best(excluded)
+        if best is None:
+            return
+        previous = self._previous.get(task.uid)
+        old = self._still(state, previous, excluded)
+        if previous is not None and old is not None and stays(old, best, previous.since, self.now):
+            chosen, since = old, previous.since
+        else:
+            chosen, since = best, self.now
+        node, choice = chosen.state, chosen.choice
+        ends = chosen.key[0] + (inf if task.time_limit is None else task.time_limit)
+        node.hold(task.key, choice.allocation, ends)
+        self.table.touch(node)
+        self._decisions.append(_decision(Action.HOLD, task, node, choice, chosen.starts_by))
+        self._holds.append(
+            Hold(task.key, task.uid, node.node.name, choice.variant_index, choice.allocation, since, chosen.starts_by)
+        )
+
+    def _still(self, state: ClassState, previous: Hold | None, excluded: frozenset[str]) -> Candidate | None:
+        if previous is None or previous.node not in self._index or previous.node in excluded:
+            return None
+        return state.finder.again(self.states[self._index[previous.node]], previous)
+
+    # --- tasks that are not decided --------------------------------------------------------------------
+
+    def _refuse(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            counts = tuple({Cause.UNSUPPORTED: len(self.states)} for _ in task.request.variants)
+            self._waiting.append(Waiting(task, False, counts, "; ".join(task.unsupported)))
+
+    def _skip(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            self._waiting.append(
+                Waiting(task, False, (), "skipped: handling its request raised; see the operator's log")
+            )
+
+    def _put_off(self, tasks: Iterable[Task]) -> None:
+        """Tasks that a cut pass did not reach keep the hold they had, for the next pass to judge."""
+        for task in tasks:
+            self._waiting.append(Waiting(task, True, (), "not looked at yet: the pass ran out of time"))
+            if task.uid in self._previous:
+                self._holds.append(self._previous[task.uid])
+
+
+def _run_key(task: Task) -> tuple[RequestClass, frozenset[str], bool]:
+    return task.request, task.excluded_nodes, bool(task.unsupported)
+
+
+def _decision(action: Action, task: Task, node: NodeState, choice: Choice, starts_by: float | None = None) -> Decision:
+    return Decision(
+        action=action,
+        task=task,
+        node=node.node.name,
+        variant=choice.variant,
+        variant_index=choice.variant_index,
+        allocation=choice.allocation,
+        starts_by=starts_by,
+    )
