@@ -58,6 +58,21 @@ class Device:
     health: Health = Health.HEALTHY
 
 
+class Fault(StrEnum):
+    """The closed set of what can be wrong in a declaration; the reason of the condition ``Declared``."""
+
+    MALFORMED = "Malformed"
+    """No JSON or YAML map or list at all, or too large: nothing of the annotation counts."""
+    BAD_VALUE = "BadValue"
+    """One name or one device cannot be read; only that one is dropped."""
+    NAME_TAKEN = "NameTaken"
+    """allocatable, or a device, has this name already."""
+    DUPLICATE_DEVICE = "DuplicateDevice"
+    """Two devices of one id: no device of the node is offered."""
+    DEVICE_PLUGIN = "DevicePlugin"
+    """A device plugin offers the same cards: the kubelet would pick the card, and the ledger would not know."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong in a declaration: where it stands, and one line with the remedy."""
@@ -65,6 +80,7 @@ class Problem:
     annotation: str
     name: str
     message: str
+    fault: Fault = Fault.BAD_VALUE
 
     def __str__(self) -> str:
         return f"{self.annotation}: {self.name}: {self.message}" if self.name else f"{self.annotation}: {self.message}"

@@ -1,0 +1,103 @@
+"""Condition types and their closed sets of reasons. A new reason is added here and nowhere else."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Phases of a GpuTask. A suspended task waits as Pending, with a condition that says so."""
+
+    PENDING = "Pending"
+    RESERVED = "Reserved"
+    BOUND = "Bound"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def terminal(self) -> bool:
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+class TaskCondition(StrEnum):
+    """Condition types of a GpuTask."""
+
+    ACCEPTED = "Accepted"
+    FEASIBLE = "Feasible"
+    RESERVED = "Reserved"
+    BOUND = "Bound"
+    READY = "Ready"
+    FINISHED = "Finished"
+
+
+class AcceptedReason(StrEnum):
+    VALID = "Valid"
+    INVALID = "Invalid"
+    """The spec cannot be understood; the message has one line for each problem."""
+    UNSUPPORTED = "Unsupported"
+    """Understood, but Direct binding cannot honour it; the message names field and remedy."""
+
+
+class FeasibleReason(StrEnum):
+    FITS_SOME_NODE = "FitsSomeNode"
+    FITS_NO_NODE = "FitsNoNode"
+
+
+class ReservedReason(StrEnum):
+    """Why a task has, or has not, its reservation. The waiting ones are the planner's causes (R12)."""
+
+    RESERVED = "Reserved"
+    SHORT = "Short"
+    HELD = "Held"
+    GAP = "Gap"
+    NODE_LIFE = "NodeLife"
+    NODE_OUT = "NodeOut"
+    UNKNOWN = "Unknown"
+    UNSUPPORTED = "Unsupported"
+    HOLDING = "Holding"
+    """Room is kept for this task; it starts when the rest of it is free."""
+    SUSPENDED = "Suspended"
+    BACK_OFF = "BackOff"
+    POD_REFUSED = "PodRefused"
+    """The API server refused the pod (quota, admission, template)."""
+    RELEASED = "Released"
+
+
+class BoundReason(StrEnum):
+    BOUND = "Bound"
+    NOT_BOUND = "NotBound"
+    BIND_REFUSED = "BindRefused"
+
+
+class ReadyReason(StrEnum):
+    RUNNING = "Running"
+    STARTING = "Starting"
+    STOPPING = "Stopping"
+    NOT_RUNNING = "NotRunning"
+
+
+class FinishedReason(StrEnum):
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    CANCELLED = "Cancelled"
+
+
+class NodeCondition(StrEnum):
+    """Condition types of a GpuNode."""
+
+    DECLARED = "Declared"
+    """Its annotations and allocatable are understood; False names annotation, name and remedy. Its reasons
+    are ``Understood`` and those of :class:`gputask.resources.pools.Fault`."""
+    OVERBOOKED = "Overbooked"
+
+
+UNDERSTOOD = "Understood"
+"""Reason of Declared=True."""
+
+
+class OverbookedReason(StrEnum):
+    WITHIN_CAPACITY = "WithinCapacity"
+    TWO_OWNERS = "TwoOwners"
+    """Two live owners of one unit (protocol line 19): both are kept, nothing is admitted here."""

@@ -1,0 +1,68 @@
+"""Names of resources: which are valid, and what they are called in a container's environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MAX_NAME = 63
+
+ENV_PREFIX = "GPUTASK_"
+
+_SEGMENT = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_NAME = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})?")
+_DEVICE_ID = re.compile(_SEGMENT)
+_TAKEN = {"VARIANT", "DEVICES"}
+
+
+def check_name(name: str) -> None:
+    """Whether a name can be an annotation key and, upper-cased, the name of an environment variable.
+
+    :raises ValueError: one line, with the name.
+    """
+    if len(name) > MAX_NAME:
+        raise ValueError(
+            f"resource name {name[:20] + '...'!r} has {len(name)} characters; at most {MAX_NAME} are allowed"
+        )
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} cannot be a resource name: use letters, digits, '.', '_', '-' and at most one '/' between them"
+        )
+    if _env_suffix(name) in _TAKEN:
+        raise ValueError(f"resource name {name!r} would overwrite the variable {env_name(name)}; choose another name")
+
+
+def check_device_id(device_id: str) -> None:
+    """Whether a device id can be the suffix of a pool's name.
+
+    :raises ValueError: one line, with the id.
+    """
+    if len(device_id) > MAX_NAME or not _DEVICE_ID.fullmatch(device_id):
+        raise ValueError(
+            f"{device_id[:80]!r} cannot be a device id: use at most {MAX_NAME} letters, digits, '.', '_', '-'"
+        )
+
+
+def env_name(name: str) -> str:
+    """The environment variable of a resource: ``runtime/aaa`` is ``GPUTASK_RUNTIME_AAA``."""
+    return ENV_PREFIX + _env_suffix(name)
+
+
+def base_name(name: str) -> str:
+    """The resource of a name as a request writes it, without the number of a device: ``gpuSlot/0`` is ``gpuSlot``."""
+    base, slash, suffix = name.rpartition("/")
+    return base if slash and suffix.isdecimal() else name
+
+
+def collision(names: Iterable[str]) -> str | None:
+    """One line if two different resources would share an environment variable, else None."""
+    seen: dict[str, str] = {}
+    for name in sorted({base_name(name) for name in names}):
+        other = seen.setdefault(env_name(name), name)
+        if other != name:
+            return f"resources {other!r} and {name!r} would both be {env_name(name)}; rename one of them"
+    return None
+
+
+def _env_suffix(name: str) -> str:
+    return re.sub(r"[^A-Z0-9]", "_", name.upper())
