@@ -13,6 +13,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from gputask.planner.holds import PATIENCE
 from gputask.planner.model import Action, Decision, Hold, Plan, Snapshot
 from gputask.planner.plan import plan
 from gputask.simulate.history import Event, Kind, Pass, Record, Settled
@@ -21,7 +22,7 @@ from gputask.simulate.state import TaskState, World
 
 Planner = Callable[[Snapshot, float], Plan]
 
-HOLD_PATIENCE: Millis = 300_000
+HOLD_PATIENCE: Millis = round(PATIENCE * 1000)
 """A hold may move after so long (R5), so there is a pass then even if nothing else changes."""
 
 _END, _NODE_OUT, _NODE_IN, _FOREIGN, _SUBMIT, _WAKE = range(6)
