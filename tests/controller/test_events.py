@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from support.controller import FakeClock, task
-from support.local import eventually
-
 from gputask.controller.events import BURST, REFILL_SECONDS, Events
 from gputask.kube.client import Client
 from gputask.kube.resources import EVENTS
 from gputask.kube.writes import Writes
 from gputask.local.cluster import LocalCluster
+from support.controller import FakeClock, task
+from support.local import eventually
 
 NOW = "2026-01-01T00:00:00Z"
 

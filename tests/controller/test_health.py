@@ -40,5 +40,5 @@ def test_a_cause_that_nobody_has_any_more_reads_zero() -> None:
     metrics = Metrics()
     metrics.set_queue({"Short": 3, "Gap": 1})
     metrics.set_queue({"Gap": 2})
-    samples = {sample.labels["cause"]: sample.value for family in metrics.registry.collect() if family.name == "gputask_queue_tasks" for sample in family.samples}  # fmt: skip
-    assert samples == {"Short": 0, "Gap": 2}
+    (queue,) = (family for family in metrics.registry.collect() if family.name == "gputask_queue_tasks")
+    assert {sample.labels["cause"]: sample.value for sample in queue.samples} == {"Short": 0, "Gap": 2}

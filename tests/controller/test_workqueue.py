@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
-from support.local import eventually
-
 from gputask.controller.metrics import Metrics
 from gputask.controller.workqueue import WorkQueue
 from gputask.kube.errors import Unreachable
+from support.local import eventually
 
 
 @asynccontextmanager

@@ -16,12 +16,16 @@ def task(
     version: str = "",
     status: Object | None = None,
     sim: dict[str, str] | None = None,
+    grace: int | None = None,
     **spec: Any,
 ) -> Object:
     """A GpuTask that asks for one cpu unless ``variants`` says otherwise; ``sim`` are its annotations for simulated
-    nodes. Without ``uid`` it is a manifest as a user writes it."""
+    nodes, ``grace`` the seconds its pod has to stop. Without ``uid`` it is a manifest as a user writes it."""
     spec.setdefault("variants", [variant(cpu=1)])
-    spec.setdefault("template", {"spec": {"containers": [dict(CONTAINER)]}})
+    template: Object = {"spec": {"containers": [dict(CONTAINER)]}}
+    if grace is not None:
+        template["spec"]["terminationGracePeriodSeconds"] = grace
+    spec.setdefault("template", template)
     found: Object = {
         "apiVersion": "gputask.dev/v1alpha1",
         "kind": "GpuTask",
