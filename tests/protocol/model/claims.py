@@ -45,7 +45,7 @@ def claim(state: State) -> Iterator[Step]:
         number, attempt = pod.uid[:2]
         if pod.phase == UNBOUND and number < len(state.tasks):
             task = state.tasks[number]
-            if task.phase == WAITING and not task.cancel and attempt == task.attempt + 1:
+            if task.phase == WAITING and not task.stop and attempt == task.attempt + 1:
                 body = task._replace(attempt=attempt, uid=pod.uid, phase=CLAIMED)
                 yield ("3", "prepare the claim", (pod.uid,)), prepared(state, PutTask("3", number, task.rv, body))
 
@@ -57,8 +57,8 @@ def end(state: State, rules: Rules) -> Iterator[Step]:
         if task.phase == CLAIMED:
             phase = claimed_phase(state, task, rules)
             if phase in DEAD or not rules.attempt_needs_death:
-                after = FINISHED if phase == SUCCEEDED else CANCELLED if task.cancel else WAITING
-        elif task.phase == WAITING and task.cancel:
+                after = FINISHED if phase == SUCCEEDED else CANCELLED if task.stop else WAITING
+        elif task.phase == WAITING and task.stop:
             after = CANCELLED
         if after is not None:
             body = task._replace(uid=NO_UID, phase=after)

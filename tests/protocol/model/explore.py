@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from .checks import violation
 from .rules import PROTOCOL, Bounds, Rules
 from .state import State
-from .world import initial, successors
 from .steps import Label
+from .world import initial, successors
 
 
 @dataclass
@@ -42,7 +43,7 @@ def explore(
             result.transitions += 1
             if after in numbers:
                 continue
-            after = State(*(parts.setdefault(part, part) for part in after))
+            after = State._make(parts.setdefault(part, part) for part in after)
             numbers[after] = len(reached)
             reached.append(after)
             parents.append(number)
@@ -65,7 +66,7 @@ def _trace(
         path.append(parents[path[-1]])
     path.reverse()
     steps = []
-    for before, after in zip(path, path[1:], strict=False):
+    for before, after in pairwise(path):
         found = (step for step in successors(reached[before], bounds, rules, exact=exact) if step[1] == reached[after])
         steps.append(next(found))
     return steps

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .state import GONE, Entry, PutNode, PutTask, Rebuild, Request, Seen, State, Uid, Pod
+from .state import GONE, Entry, Pod, PutNode, PutTask, Rebuild, Request, Seen, State, Uid
 
 
 def canonical(state: State, *, unchecked: tuple[type, ...] = (), exact: bool = False) -> State:
@@ -19,8 +19,8 @@ def canonical(state: State, *, unchecked: tuple[type, ...] = (), exact: bool = F
     once. (Not so the kinds in `unchecked`, for the variations in which the version is not compared.)
     """
     if state.writes:
-        kept = (w for w in state.writes if isinstance(w, unchecked) or not _is_stale(state, w))
-        state = state._replace(writes=tuple(sorted(kept)))
+        kept = [w for w in state.writes if isinstance(w, unchecked) or not _is_stale(state, w)]
+        state = State(state.tasks, state.pods, state.nodes, tuple(sorted(kept)))
     state = _forget_unnamed(state)
     renamed = {pod.uid: _names(state, pod, exact) for pod in state.pods if exact or pod.rv != 1}
     if renamed:
@@ -47,19 +47,29 @@ def _entry_lists(state: State) -> Iterator[tuple[Entry, ...]]:
 
 def _forget_unnamed(state: State) -> State:
     """A UID that is gone and that nothing names any more may be forgotten, and its number used again."""
-    if all(pod.phase != GONE for pod in state.pods):
+    gone = [pod.uid for pod in state.pods if pod.phase == GONE]
+    if not gone:
         return state
-    named = {task.uid for task in state.tasks}
+    named = set(_named(state))
+    if named.issuperset(gone):
+        return state
+    pods = tuple(pod for pod in state.pods if pod.phase != GONE or pod.uid in named)
+    return State(state.tasks, pods, state.nodes, state.writes)
+
+
+def _named(state: State) -> Iterator[Uid]:
+    for task in state.tasks:
+        yield task.uid
     for entries in _entry_lists(state):
-        named.update(entry.uid for entry in entries)
+        for entry in entries:
+            yield entry.uid
     for write in state.writes:
         if isinstance(write, PutTask):
-            named.add(write.body.uid)
+            yield write.body.uid
         elif isinstance(write, Seen):
-            named.add(write.uid)
+            yield write.uid
         elif isinstance(write, Rebuild):
-            named.update(write.to_bump)
-    return state._replace(pods=tuple(pod for pod in state.pods if pod.phase != GONE or pod.uid in named))
+            yield from write.to_bump
 
 
 def _names(state: State, pod: Pod, exact: bool) -> dict[int, int]:
@@ -96,7 +106,7 @@ def _rename(state: State, names: dict[Uid, dict[int, int]]) -> State:
 def _reset_object_versions(state: State) -> State:
     """Of GpuTasks and GpuNodes only current versions are left in `writes`, or (no check) versions mean nothing."""
     tasks, nodes, writes = state.tasks, state.nodes, state.writes
-    if all(task.rv == 1 for task in tasks) and all(node.rv == 1 for node in nodes):
+    if not any(thing.rv != 1 for things in (tasks, nodes) for thing in things):
         return state
     tasks = tuple(task if task.rv == 1 else task._replace(rv=1) for task in tasks)
     nodes = tuple(node if node.rv == 1 else node._replace(rv=1) for node in nodes)

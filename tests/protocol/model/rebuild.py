@@ -22,8 +22,8 @@ def start(state: State, number: int, rules: Rules) -> Iterator[Step]:
     yield ("17", "start to rebuild", (number,)), prepared(state, first)
 
 
-def go_on(state: State) -> Iterator[Step]:
-    """Bump one pod after the other (404 is as good), then list the bound ones, then prepare the PUT of all of them."""
+def go_on(state: State, rules: Rules) -> Iterator[Step]:
+    """Bump one pod after the other (404 is as good), then list the bound ones and prepare the PUT of all of them."""
     for write in state.writes:
         if not isinstance(write, Rebuild):
             continue
@@ -32,14 +32,18 @@ def go_on(state: State) -> Iterator[Step]:
             bumped = server.patch_pod(state, uid) or state
             after = write._replace(to_bump=tuple(others))
             yield ("17", "bump", (uid,)), prepared(bumped, after, in_place_of=write)
-        elif write.line == LISTING:
+        elif write.line == LISTING and rules.rebuild is RebuildOrder.VERSION_LAST:
             after = write._replace(line=LISTED, listed=bound_here(state, write.number))
             yield ("17", "list the bound pods", (write.number,)), prepared(state, after, in_place_of=write)
         elif not state.nodes[write.number].rebuilt:
-            # In the protocol the version is that of the start: with another one this request is gone already.
+            # In the protocol this is the version of the start: with another one the request is gone already.
             version = state.nodes[write.number].rv
-            put = PutNode("17", write.number, version, GpuNode(rebuilt=True, entries=write.listed))
-            yield ("17", "prepare to book them", (write.number,)), prepared(state, put, in_place_of=write)
+            entries = bound_here(state, write.number) if write.line == LISTING else write.listed
+            put = PutNode("17", write.number, version, GpuNode(rebuilt=True, entries=entries))
+            yield (
+                ("17", "list the bound pods, prepare to book them", (write.number,)),
+                prepared(state, put, in_place_of=write),
+            )
 
 
 def bound_here(state: State, number: int) -> tuple[Entry, ...]:

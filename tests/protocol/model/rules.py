@@ -8,12 +8,14 @@ from enum import Enum
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much of the world is explored. Writes, renewals, bumps, kills and losses need no limit: they are finite
-    in canonical states.
+    """How much of the world is explored.
 
-    `attempts`: pods that a task may get one after the other. `namesakes`: UIDs of one name that may be told apart at
-    one time. `writes`: GpuTask and GpuNode writes under way at one time; each may belong to another writer.
-    `batched`: a ledger PUT may carry several changes, as one pass of the scheduling loop makes it.
+    Kills, losses, delays, bumps, renewals and other people's writes need no limit: canonical states are finite.
+
+    `attempts`: pods that a task may get one after the other. `namesakes`: UIDs of one name that are told apart at one
+    time. `writes`: writes of GpuTasks and GpuNodes under way at one time, each perhaps of another writer that believes
+    it leads. `batched`: a ledger PUT may carry several changes, as a pass makes it. `extender`: pods without GpuTask,
+    to be bound to any node (line 15).
     """
 
     tasks: int = 2
@@ -22,8 +24,6 @@ class Bounds:
     namesakes: int = 1
     writes: int = 2
     batched: bool = False
-    cancels: bool = True
-    losses: bool = True
     extender: bool = False
 
 
@@ -42,6 +42,7 @@ class RebuildOrder(Enum):
     BUMP_THEN_LIST = "ledger version, bump the unbound, list the bound, PUT"
     LIST_ONLY = "ledger version, list the bound, PUT"
     LIST_THEN_BUMP = "ledger version, list the bound, bump the unbound, PUT"
+    VERSION_AFTER_BUMPS = "bump the unbound, ledger version, list the bound, PUT"
     VERSION_LAST = "bump the unbound, list the bound, ledger version, PUT"
 
 

@@ -7,6 +7,8 @@ canonical yet; resourceVersions grow by one with each write of an object.
 from __future__ import annotations
 
 from .state import (
+    CANCELLED,
+    FINISHED,
     GONE,
     LIVE,
     RUNNING,
@@ -65,12 +67,12 @@ def end_pod(state: State, uid: Uid) -> State | None:
     return _put_pod(state, pod, phase=SUCCEEDED if pod.phase == RUNNING else GONE)
 
 
-def cancel_task(state: State, number: int) -> State | None:
-    """A user deletes the GpuTask or suspends it: a write of the object, so writers with an older version get 409."""
+def wish_of_user(state: State, number: int, *, stop: bool) -> State | None:
+    """A user deletes, suspends or resumes the GpuTask: a write of it, so writers with an older version get 409."""
     task = state.tasks[number]
-    if task.cancel:
+    if task.stop == stop or task.phase in (FINISHED, CANCELLED):
         return None
-    task = task._replace(cancel=True, rv=task.rv + 1)
+    task = task._replace(stop=stop, rv=task.rv + 1)
     return state._replace(tasks=with_item(state.tasks, number, task))
 
 
@@ -79,7 +81,7 @@ def put_task(state: State, put: PutTask, *, unchecked: bool = False) -> State | 
     task = state.tasks[put.number]
     if put.rv != task.rv and not unchecked:
         return None
-    body = put.body._replace(rv=task.rv + 1, cancel=task.cancel)
+    body = put.body._replace(rv=task.rv + 1, stop=task.stop)
     pods = tuple(pod._replace(claimed=True) if pod.uid == body.uid else pod for pod in state.pods)
     return state._replace(tasks=with_item(state.tasks, put.number, body), pods=pods)
 

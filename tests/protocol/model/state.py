@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeVar
 
+Item = TypeVar("Item")
+
 UNBOUND, RUNNING, STOPPING, SUCCEEDED, GONE = range(5)
 POD_PHASES: Final = ("unbound", "running", "terminating", "succeeded", "gone")
 LIVE: Final = (RUNNING, STOPPING)  # bound and not terminal: an owner of its device, also while it terminates
@@ -39,13 +41,13 @@ class Pod(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A GpuTask. `attempt` and `uid` are the claim in its status; `cancel` is the user's wish in its spec."""
+    """A GpuTask. `attempt` and `uid` are the claim in its status; `stop` is the user's wish in its spec."""
 
     rv: int = 1
     attempt: int = 0
     uid: Uid = NO_UID
     phase: int = WAITING
-    cancel: bool = False
+    stop: bool = False
 
 
 class Entry(NamedTuple):
@@ -104,9 +106,6 @@ class Seen(NamedTuple):
 Request = PutTask | PutNode | Rebuild | Seen
 
 
-Item = TypeVar("Item")
-
-
 class State(NamedTuple):
     """Everything there is. `writes` are the requests under way, whether their senders live, sleep or are dead."""
 
@@ -125,4 +124,5 @@ def pod_of(state: State, uid: Uid) -> Pod:
 
 
 def with_item(items: tuple[Item, ...], index: int, item: Item) -> tuple[Item, ...]:
+    """The same tuple with another item at this place."""
     return (*items[:index], item, *items[index + 1 :])

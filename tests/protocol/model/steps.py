@@ -14,7 +14,7 @@ Step = tuple[Label, State | None]
 def prepared(state: State, write: Request, *, in_place_of: Request | None = None) -> State:
     """A write is ready: from now on it may land, at any time or never, whatever becomes of its sender."""
     others = state.writes if in_place_of is None else without(state, in_place_of)
-    return state._replace(writes=(*others, write))
+    return State(state.tasks, state.pods, state.nodes, (*others, write))
 
 
 def without(state: State, write: Request) -> tuple[Request, ...]:

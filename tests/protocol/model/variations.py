@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from . import server
+from .checks import ENDED_RUNS, NOT_BOOKED, RUNS_TWICE, TWO_OWNERS
 from .rules import Bounds, RebuildOrder, Release, Rules
 from .state import UNBOUND, Entry, PutNode, Seen, State, pod_of
 from .steps import Step, prepared
@@ -16,29 +17,36 @@ TWO_NODES = Bounds(tasks=1, nodes=2, attempts=2)
 
 @dataclass(frozen=True)
 class Mutation:
-    """One rule dropped, and bounds within which that must break a promise."""
+    """One rule dropped, bounds within which that must show, the promise that breaks first, and the worst that does."""
 
     name: str
     line: str
     rules: Rules
-    bounds: Bounds
+    bounds: Bounds = ONE_NODE
+    first: str = NOT_BOOKED
+    worst: str = TWO_OWNERS
+
+
+def _on_claims(name: str, line: str, rules: Rules, worst: str = RUNS_TWICE) -> Mutation:
+    return Mutation(name, line, rules, TWO_NODES, first=ENDED_RUNS, worst=worst)
 
 
 MUTATIONS = (
-    Mutation("no ledger version check", "5", Rules(ledger_version_checked=False), ONE_NODE),
-    Mutation("no claim", "4", Rules(claim_needed=False), TWO_NODES),
-    Mutation("claim without pod UID", "3", Rules(claim_names_uid=False), TWO_NODES),
-    Mutation("claim without version check", "3", Rules(claim_version_checked=False), TWO_NODES),
-    Mutation("attempt advanced from a live pod", "12", Rules(attempt_needs_death=False), TWO_NODES),
-    Mutation("release on TTL", "11", Rules(release=Release.TTL), ONE_NODE),
-    Mutation("release on cache absence", "10", Rules(release=Release.ABSENCE), ONE_NODE),
-    Mutation("release on the proof of an earlier pair", "10", Rules(release=Release.OLD_PROOF), ONE_NODE),
-    Mutation("release of a terminating pod", "10", Rules(terminating_holds=False), ONE_NODE),
-    Mutation("bind with a resourceVersion read live", "6", Rules(bind_names_stored_version=False), ONE_NODE),
-    Mutation("renewal with an older resourceVersion", "8", Rules(renewal_reads_ledger_first=False), ONE_NODE),
-    Mutation("rebuilt from bound pods only", "17", Rules(rebuild=RebuildOrder.LIST_ONLY), ONE_NODE),
-    Mutation("rebuilt from a list older than the bumps", "17", Rules(rebuild=RebuildOrder.LIST_THEN_BUMP), ONE_NODE),
-    Mutation("rebuilt under a version newer than the list", "17", Rules(rebuild=RebuildOrder.VERSION_LAST), ONE_NODE),
+    _on_claims("no claim", "4", Rules(claim_needed=False)),
+    _on_claims("claim without pod UID", "3", Rules(claim_names_uid=False)),
+    _on_claims("claim without version check", "3", Rules(claim_version_checked=False), worst=ENDED_RUNS),
+    _on_claims("attempt advanced from a live pod", "12", Rules(attempt_needs_death=False)),
+    Mutation("no ledger version check", "5", Rules(ledger_version_checked=False)),
+    Mutation("bind with a resourceVersion read live", "6", Rules(bind_names_stored_version=False)),
+    Mutation("renewal with an older resourceVersion", "8", Rules(renewal_reads_ledger_first=False)),
+    Mutation("release on TTL", "11", Rules(release=Release.TTL)),
+    Mutation("release on cache absence", "10", Rules(release=Release.ABSENCE)),
+    Mutation("release on the proof of an earlier pair", "10", Rules(release=Release.OLD_PROOF)),
+    Mutation("release of a terminating pod", "10", Rules(terminating_holds=False)),
+    Mutation("rebuilt from bound pods only", "17", Rules(rebuild=RebuildOrder.LIST_ONLY)),
+    Mutation("rebuilt from a list older than the bumps", "17", Rules(rebuild=RebuildOrder.LIST_THEN_BUMP)),
+    Mutation("rebuilt under a version newer than the bumps", "17", Rules(rebuild=RebuildOrder.VERSION_AFTER_BUMPS)),
+    Mutation("rebuilt under a version newer than the list", "17", Rules(rebuild=RebuildOrder.VERSION_LAST)),
 )
 
 

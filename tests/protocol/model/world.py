@@ -41,7 +41,7 @@ def _unchecked(rules: Rules) -> tuple[type, ...]:
         kinds.append(PutNode)
     if not rules.claim_version_checked:
         kinds.append(PutTask)
-    if rules.rebuild is RebuildOrder.VERSION_LAST:
+    if rules.rebuild in (RebuildOrder.VERSION_AFTER_BUMPS, RebuildOrder.VERSION_LAST):
         kinds.append(Rebuild)
     return tuple(kinds)
 
@@ -49,11 +49,11 @@ def _unchecked(rules: Rules) -> tuple[type, ...]:
 def _steps(state: State, bounds: Bounds, rules: Rules) -> Iterator[Step]:
     yield from claims.create(state, bounds)
     yield from ledger.bind(state)
-    yield from rebuild.go_on(state)
+    yield from rebuild.go_on(state, rules)
     yield from variations.late_uses(state, rules)
     yield from requests(state, rules)
     yield from pods_written(state)
-    yield from users(state, bounds)
+    yield from users(state)
     if bounds.batched:
         for write in state.writes:
             if isinstance(write, PutNode):
@@ -94,11 +94,10 @@ def pods_written(state: State) -> Iterator[Step]:
             yield ("", "the kubelet ends", (pod.uid,)), server.end_pod(state, pod.uid)
 
 
-def users(state: State, bounds: Bounds) -> Iterator[Step]:
-    """A GpuTask is deleted or suspended; somebody deletes a GpuNode, or it is lost."""
-    if bounds.cancels:
-        for number in range(len(state.tasks)):
-            yield ("", "the user cancels", (number,)), server.cancel_task(state, number)
-    if bounds.losses:
-        for number in range(len(state.nodes)):
-            yield ("", "the GpuNode is lost and made anew:", (number,)), server.lose_node(state, number)
+def users(state: State) -> Iterator[Step]:
+    """Users cancel, suspend and resume; GpuNodes are deleted by somebody, or lost."""
+    for number in range(len(state.tasks)):
+        yield ("", "the user cancels or suspends", (number,)), server.wish_of_user(state, number, stop=True)
+        yield ("", "the user resumes", (number,)), server.wish_of_user(state, number, stop=False)
+    for number in range(len(state.nodes)):
+        yield ("", "the GpuNode is lost and made anew:", (number,)), server.lose_node(state, number)
