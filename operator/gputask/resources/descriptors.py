@@ -21,7 +21,8 @@ from gputask.resources.pools import IndexedPool, Pool, SumPool, UnknownPool
 MAX_LABELS = 4096
 """Labels of one pool."""
 
-_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_LABEL = re.compile(r"[!-~]{1,63}")
+_NOT_IN_LABELS = set("[],+\"'")
 _SUM = re.compile(r"sum\((.*)\)")
 _RANGE = re.compile(r"range\(\s*(\d{1,9})\s*-\s*(\d{1,9})\s*\)")
 _GROUPS = re.compile(r"(\d{1,9})\s*x\s*(\d{1,9})")
@@ -75,8 +76,8 @@ def _labels(values: list[object]) -> Iterator[str]:
             yield from _labels(value)
             continue
         label = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-        if not _LABEL.fullmatch(label):
-            raise ValueError(f"{str(value)[:80]!r} cannot be a label; use letters, digits, '.', '_' and '-'")
+        if not _LABEL.fullmatch(label) or _NOT_IN_LABELS & set(label):
+            raise ValueError(f"{str(value)[:80]!r} cannot be a label; use letters, digits and signs, no space or comma")
         yield label
 
 
