@@ -259,3 +259,9 @@ def test_a_crashed_task_waits_for_the_end_of_its_pause():
     assert rules(nodes, tasks, *crashed, bound(5000, "a", "n1", TAKEN)) == [("once", "default/a")]
     assert rules(nodes, tasks, *crashed, Pass(11000, ()), bound(11000, "a", "n1", TAKEN)) == []
     assert rules(nodes, tasks, *crashed, Settled(11000)) == [("idle", "default/a")]
+
+
+def test_what_a_pass_skipped_because_it_raised_is_a_violation():
+    assert rules([node("n1", cpu=1)], [], joined(0, "n1"), Pass(0, (), ("node n2 is skipped: KeyError('x')",))) == [
+        ("fault", None)
+    ]

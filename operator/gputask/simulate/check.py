@@ -8,6 +8,7 @@ Rules, as they stand in a violation:
 - ``node``: a start on a node that is absent, not Ready, cordoned, tainted, not selected, or that lives too short;
 - ``inversion`` (R1): a lower task starts where a higher waiting task fits beside all that runs and all holds above it;
 - ``idle`` (R1, R5): a settled state in which a waiting task fits on a node that no hold of higher rank names;
+- ``fault`` (R10): handling a node or a class of tasks raised, and the pass went on without it;
 - ``once``: a task that starts while it runs, or after its end, or ends twice, or does not end when it should.
 """
 
@@ -64,9 +65,7 @@ class Checker:
             case Event(node=str(name)):
                 self._node_event(record, name)
             case Pass():
-                self._holds = defaultdict(list)
-                for hold in record.holds:
-                    self._holds[hold.node].append(hold)
+                self._pass(record)
             case Settled():
                 self._settled()
 
@@ -80,6 +79,13 @@ class Checker:
 
     def _blame(self, rule: str, task: CheckedTask, message: str, *, node: str | None = None) -> None:
         self.violations.append(Violation(self._t, rule, task.sim.task.key, node or task.node, message))
+
+    def _pass(self, record: Pass) -> None:
+        self._holds = defaultdict(list)
+        for hold in record.holds:
+            self._holds[hold.node].append(hold)
+        for fault in record.faults:
+            self.violations.append(Violation(self._t, "fault", None, None, fault))
 
     # --- time and nodes -----------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class Simulation:
             outcome = self._plan(self._world.snapshot(self._holds), seconds(t))
             before = {hold.uid: hold for hold in self._holds}
             self._holds = outcome.holds
-            yield Pass(t, outcome.holds)
+            yield Pass(t, outcome.holds, outcome.faults)
             placed = False
             for decision in outcome.decisions:
                 if decision.action is Action.PLACE:

@@ -44,6 +44,8 @@ class Pass:
 
     t: Millis
     holds: tuple[Hold, ...]
+    faults: tuple[str, ...] = ()
+    """What the planner skipped because handling it raised (R10)."""
 
 
 @dataclass(frozen=True, slots=True)
