@@ -6,7 +6,8 @@ import aiohttp
 import pytest
 
 from gputask.controller import health
-from gputask.controller.metrics import Metrics
+from gputask.controller.metrics import Counting, Metrics
+from gputask.kube.client import Request, Response
 
 
 async def ask(port: int, path: str) -> tuple[int, str]:
@@ -34,6 +35,24 @@ async def test_a_port_that_is_taken_is_an_error_of_the_system() -> None:
         with pytest.raises(OSError):
             async with health.serving(app, host="127.0.0.1", port=port):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [
+        ("/api/v1/namespaces/default/pods/web/binding", "pods"),
+        ("/apis/gputask.dev/v1alpha1/gpunodes/n1/status", "gpunodes"),
+        ("/apis/gputask.dev/v1alpha1/namespaces/x/gputasks", "gputasks"),
+    ],
+)
+async def test_conflicts_are_counted_by_resource_never_by_name(path: str, resource: str) -> None:
+    class Refusing:
+        async def send(self, request: Request) -> Response:
+            return Response(409, b"{}")
+
+    metrics = Metrics()
+    await Counting(Refusing(), metrics).send(Request("PUT", path, {}))  # type: ignore[arg-type]
+    assert metrics.registry.get_sample_value("gputask_conflicts_total", {"resource": resource}) == 1
 
 
 def test_a_cause_that_nobody_has_any_more_reads_zero() -> None:

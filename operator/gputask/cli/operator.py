@@ -6,7 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from gputask.cli.errors import BadInputError, Exit, NotReachableError
+from gputask.cli.errors import BadInputError, CommandError, Exit, NotReachableError
 from gputask.controller import app
 from gputask.controller.preflight import ClusterUnusableError
 from gputask.kube.config import connect
@@ -18,6 +18,7 @@ def operate(*, kubeconfig: Path | None, metrics_port: int, verbose: bool) -> int
 
     :raises BadInputError: kubeconfig, port or cluster cannot be used; one line.
     :raises NotReachableError: no API server answers.
+    :raises CommandError: it stopped by itself.
     """
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
@@ -31,6 +32,8 @@ def operate(*, kubeconfig: Path | None, metrics_port: int, verbose: bool) -> int
         raise BadInputError(f"gputask operator: {error}") from error
     except Unreachable as error:
         raise NotReachableError(f"gputask operator: no answer from the cluster: {error}") from error
+    except app.OperatorFailedError as error:
+        raise CommandError(f"gputask operator: {error}") from error
     except OSError as error:
         raise BadInputError(
             f"gputask operator: --metrics-port {metrics_port}: {error.strerror or error}; choose a free one"

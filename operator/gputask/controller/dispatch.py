@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from gputask.controller.backoff import Backoff
+from gputask.controller.metrics import Metrics
 from gputask.controller.snapshot import Snapshots
 from gputask.controller.store import Dirty
+
+log = logging.getLogger(__name__)
 
 CHUNK = 100
 """So many changes are worked in before the event loop gets its turn; a new task of many variants takes longest."""
@@ -25,12 +29,14 @@ class Dispatch:
         backoff: Backoff,
         on_task: Iterable[Callable[[str], None]],
         on_node: Iterable[Callable[[str], None]],
+        metrics: Metrics,
     ) -> None:
         self._dirty = dirty
         self._snapshots = snapshots
         self._backoff = backoff
         self._on_task = tuple(on_task)
         self._on_node = tuple(on_node)
+        self._metrics = metrics
         self.changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -49,11 +55,24 @@ class Dispatch:
             await asyncio.sleep(0)
 
     def _settle_some(self, tasks: list[str], nodes: list[str]) -> None:
-        if self._snapshots.refresh(tasks, nodes):
-            self.changed.set()
         for uid in tasks:
-            for look in self._on_task:
-                look(uid)
+            self._look(uid, self._snapshots.queue.refresh, self._on_task, self._snapshots.queue.forget)
         for name in nodes:
-            for look in self._on_node:
-                look(name)
+            self._look(name, self._snapshots.refresh_node, self._on_node, self._snapshots.forget_node)
+
+    def _look(
+        self,
+        key: str,
+        refresh: Callable[[str], bool],
+        others: Iterable[Callable[[str], None]],
+        forget: Callable[[str], None],
+    ) -> None:
+        try:
+            if refresh(key):
+                self.changed.set()
+            for look in others:
+                look(key)
+        except Exception:  # one bad object never stops the others (R10); nothing is decided on what it was before
+            log.exception("%s cannot be worked in", key)
+            self._metrics.errors.labels("dispatch").inc()
+            forget(key)

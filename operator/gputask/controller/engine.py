@@ -31,6 +31,7 @@ from gputask.controller.store import Store
 from gputask.controller.verdicts import Verdicts
 from gputask.controller.workqueue import WorkQueue
 from gputask.kube.client import Client, Object
+from gputask.kube.errors import KubeError
 from gputask.kube.writes import Writes
 from gputask.ledger.admission import Admission
 from gputask.ledger.binding import Binder
@@ -45,6 +46,7 @@ from gputask.planner.plan import plan
 
 log = logging.getLogger(__name__)
 
+RETRY_SECONDS = 1.0
 TICK_SECONDS = 5.0
 """How often reservations are looked at that time alone has made old."""
 
@@ -52,8 +54,8 @@ TICK_SECONDS = 5.0
 class Engine:
     """One operator on one cluster."""
 
-    def __init__(self, client: Client) -> None:
-        self.metrics = Metrics()
+    def __init__(self, client: Client, *, metrics: Metrics) -> None:
+        self.metrics = metrics
         self.store = Store()
         self.synced = asyncio.Event()
         """The ledgers are rebuilt and decisions are made (protocol line 18)."""
@@ -146,6 +148,7 @@ class Engine:
             backoff=self.backoff,
             on_task=(self.statuses.look, self._sweeps.add),
             on_node=(self._nodes.add,),
+            metrics=self.metrics,
         )
         self.loop = SchedulingLoop(
             dispatch=self.dispatch,
@@ -178,8 +181,15 @@ class Engine:
 
     async def _rebuild(self) -> None:
         """The ledgers of all nodes, and then what a predecessor left half done (protocol line 18)."""
-        await self.gpunodes.start()
-        await self.recovery.sweep_all()
+        while True:
+            try:
+                await self.gpunodes.start()
+                await self.recovery.sweep_all()
+            except KubeError as error:
+                log.warning("the ledgers are not rebuilt yet: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
 
     async def _tick(self) -> None:
         """Reservations in flight that nobody carries on, because time alone makes no event (line 11)."""

@@ -100,11 +100,12 @@ class SchedulingLoop:
         self._metrics.set_queue(self._verdicts.counts(self._snapshots.queue.waiting))
 
     def _still_waits(self, decision: Decision) -> bool:
-        # It may have been deleted, suspended or changed while the planner thought.
+        # The task may have been deleted, suspended or changed while the planner thought, and its node may be gone.
         uid = decision.task.uid
         if self._snapshots.queue.refresh(uid):
             self._dispatch.changed.set()
-        return self._snapshots.queue.waiting.get(uid) == decision.task
+        is_there = decision.node in self._snapshots.nodes
+        return is_there and self._snapshots.queue.waiting.get(uid) == decision.task
 
 
 def _budget(started: float) -> Callable[[], bool]:

@@ -5,9 +5,11 @@ A new metric is a field here and one call where the thing happens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from gputask.kube.client import Request, Response, Transport
 
 _PASS_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _PLACEMENT_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0)
@@ -27,7 +29,6 @@ class Metrics:
         self.reservations = Gauge(
             "gputask_reservations", "Entries of all ledgers by state.", ["state"], registry=self.registry
         )
-        self.nodes = Gauge("gputask_nodes", "Nodes by whether they admit tasks.", ["state"], registry=self.registry)
         self.decisions = Counter(
             "gputask_decisions_total", "Decisions of the planner.", ["action"], registry=self.registry
         )
@@ -37,7 +38,7 @@ class Metrics:
         self.conflicts = Counter(
             "gputask_conflicts_total",
             "Writes refused because somebody else had written first.",
-            ["object"],
+            ["resource"],
             registry=self.registry,
         )
         self.pass_seconds = Histogram(
@@ -60,3 +61,30 @@ class Metrics:
         self._causes |= counts.keys()
         for cause in self._causes:
             self.queue.labels(cause).set(counts.get(cause, 0))
+
+
+class Counting:
+    """A transport that counts the conflicts of the one that it wraps."""
+
+    def __init__(self, transport: Transport, metrics: Metrics) -> None:
+        self._transport = transport
+        self._metrics = metrics
+
+    async def send(self, request: Request) -> Response:
+        response = await self._transport.send(request)
+        if response.status == 409:
+            self._metrics.conflicts.labels(_resource(request.path)).inc()
+        return response
+
+    def stream(self, request: Request) -> AsyncIterator[bytes]:
+        return self._transport.stream(request)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+def _resource(path: str) -> str:
+    """The plural in a path of the API, never a name: ``/api/v1/namespaces/default/pods/web/binding`` is ``pods``."""
+    parts = path.strip("/").split("/")
+    parts = parts[3:] if parts[0] == "apis" else parts[2:]
+    return parts[2] if parts[0] == "namespaces" and len(parts) > 2 else parts[0]

@@ -84,6 +84,10 @@ class TaskQueue:
             self.waiting[uid] = planned
         return planned != before
 
+    def forget(self, uid: str) -> None:
+        """Show the planner nothing of this task."""
+        self.waiting.pop(uid, None)
+
     def _read(self, uid: str, manifest: Manifest) -> Reading:
         generation = int(manifest["metadata"].get("generation") or 0)
         before = self.known.get(uid)

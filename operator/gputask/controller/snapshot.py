@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from gputask.controller.queue import TaskQueue
 from gputask.controller.store import Store
@@ -31,18 +31,6 @@ class Snapshots:
         self.nodes: dict[str, Node] = {}
         self._foreign: dict[str, dict[str, tuple[Manifest, Foreign | None]]] = {}
 
-    def refresh(self, tasks: Collection[str], nodes: Collection[str]) -> bool:
-        """Look again at these tasks (UIDs) and nodes (names).
-
-        :returns: whether the planner would see anything else than before.
-        """
-        changed = False
-        for uid in tasks:
-            changed |= self.queue.refresh(uid)
-        for name in nodes:
-            changed |= self._refresh_node(name)
-        return changed
-
     def freeze(self, holds: tuple[Hold, ...]) -> Snapshot:
         """The input of a pass; ``holds`` are those of the pass before."""
         return Snapshot(tuple(self.nodes.values()), tuple(self.queue.waiting.values()), holds)
@@ -55,9 +43,11 @@ class Snapshots:
             used.update(dict(use.amounts))
         return used
 
-    # --- one node -------------------------------------------------------------------------------------
+    def refresh_node(self, name: str) -> bool:
+        """Look at one node again.
 
-    def _refresh_node(self, name: str) -> bool:
+        :returns: whether what the planner sees of it changed.
+        """
         manifest = self._store.nodes.get(name)
         if manifest is None:
             self._foreign.pop(name, None)
@@ -74,6 +64,12 @@ class Snapshots:
             return False
         self.nodes[name] = node
         return True
+
+    def forget_node(self, name: str) -> None:
+        """Show the planner nothing of this node."""
+        self.nodes.pop(name, None)
+
+    # --- one node -------------------------------------------------------------------------------------
 
     def _running_on(self, name: str, ledger: NodeLedger | None) -> Iterator[Running]:
         entries = ledger.entries.values() if ledger is not None else ()

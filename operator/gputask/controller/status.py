@@ -61,7 +61,7 @@ def patch(view: View, *, now: str) -> dict[str, Any]:
 
 def phase(view: View) -> Phase:
     """The phase of a task that has not ended."""
-    if view.known.standing is not Standing.LIVE or view.entry is None:
+    if view.entry is None:
         return Phase.PENDING
     if view.pod is not None and (view.pod.get("status") or {}).get("phase") == "Running":
         return Phase.RUNNING
@@ -72,7 +72,7 @@ def conditions(view: View) -> list[Condition]:
     """The conditions that can be said of the task now, in the order in which they come about."""
     found = [_accepted(view)]
     if view.known.reading.planned is not None:
-        if view.verdict is not None:
+        if view.verdict is not None or view.entry is not None:
             found.append(_feasible(view.verdict))
         found += [_reserved(view), _bound(view), _ready(view)]
     return found
@@ -100,8 +100,8 @@ def _accepted(view: View) -> Condition:
     return Condition(TaskCondition.ACCEPTED, True, AcceptedReason.VALID)
 
 
-def _feasible(verdict: Verdict) -> Condition:
-    if verdict.feasible:
+def _feasible(verdict: Verdict | None) -> Condition:
+    if verdict is None or verdict.feasible:  # what has a reservation fits
         return Condition(TaskCondition.FEASIBLE, True, FeasibleReason.FITS_SOME_NODE)
     return Condition(TaskCondition.FEASIBLE, False, FeasibleReason.FITS_NO_NODE, verdict.message)
 

@@ -39,7 +39,6 @@ class Statuses:
         self._writes = writes
         self._view = view
         self._timestamp = timestamp
-        self._metrics = metrics
         self._states = WorkQueue("status", self._write, metrics=metrics)
         self._texts = WorkQueue("status", self._write, metrics=metrics, workers=1, pause=1.0 / TEXTS_PER_SECOND)
 
@@ -69,7 +68,6 @@ class Statuses:
             self._store.drop_task(view.task)  # its DELETED is on the way, or got lost in a gap of the watch
         except Conflict:
             # Composed from an older version, so it may be wrong by now. The newer version is on its way here.
-            self._metrics.conflicts.labels("GpuTask").inc()
             self._states.add_later(uid, CONFLICT_SECONDS)
         else:
             self._store.put_task(reply)
