@@ -1,0 +1,198 @@
+"""GpuTask: work to be placed, as a user writes it (spec) and as the operator reports it (status).
+
+The CRD is generated from these models (:mod:`gputask.api.crds`); a new field is added here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from gputask.api.amounts import Amounts
+from gputask.api.base import CONDITIONS, Condition, Model, ObjectMeta, Reported
+from gputask.api.conditions import Phase
+from gputask.api.problems import Location, refuse
+from gputask.resources.names import collision
+
+MOST_VARIANTS = 128
+
+_NAME = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
+_MAX_SECONDS = 10**9
+
+
+class DeviceRequest(Model):
+    """``resources`` on each of ``count`` distinct devices of one node."""
+
+    count: int = Field(default=1, ge=0, le=64)
+    resources: Amounts
+
+    @model_validator(mode="after")
+    def _pools_of_devices(self) -> DeviceRequest:
+        bad: list[tuple[Location, str]] = [
+            (("resources", name), f"names the device itself; write {name.rpartition('/')[0]!r}")
+            for name in self.resources
+            if name.rpartition("/")[2].isdecimal() and "/" in name
+        ]
+        if not self.resources:
+            bad.append((("resources",), "is empty; name what each device must give, like gpuSlot: 1"))
+        refuse(bad, self.resources)
+        return self
+
+
+class Variant(Model):
+    """One alternative of a request; the first that fits is taken (R2)."""
+
+    name: str = Field(min_length=1, max_length=63, pattern=_NAME)
+    resources: Amounts = Field(default_factory=dict)
+    devices: DeviceRequest | None = None
+    min_time_seconds: float | None = Field(default=None, ge=0, le=_MAX_SECONDS)
+    weight: float | None = Field(default=None, gt=0, le=10**6)
+
+    @model_validator(mode="after")
+    def _names_apart(self) -> Variant:
+        of_devices = self.devices.resources if self.devices else {}
+        twice: list[tuple[Location, str]] = [
+            (("devices", "resources", name), "is asked of the node too; ask it once, of the node or of the devices")
+            for name in of_devices
+            if name in self.resources
+        ]
+        clash = collision([*self.resources, *of_devices])
+        if clash is not None:
+            twice.append((("resources",), clash))
+        refuse(twice, self.resources)
+        return self
+
+
+class RestartPolicy(Model):
+    """How often a task that crashed starts again. Evictions and drains are no crashes."""
+
+    limit: int = Field(default=0, ge=0, le=10**6)
+    backoff_seconds: int = Field(default=10, ge=0, le=_MAX_SECONDS)
+
+
+def _variants_apart(variants: list[Variant]) -> list[Variant]:
+    first: dict[str, int] = {}
+    refuse(
+        [
+            ((position, "name"), f"{variant.name!r} is the name of variant {first[variant.name]} too; names are unique")
+            for position, variant in enumerate(variants)
+            if first.setdefault(variant.name, position) != position
+        ],
+        variants,
+    )
+    return variants
+
+
+_VARIANTS_SCHEMA = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+_TEMPLATE_SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+class GpuTaskSpec(Model):
+    """What is asked. Times are seconds."""
+
+    priority: int | None = Field(default=None, ge=-(10**9), le=10**9)
+    priority_class_name: str | None = Field(default=None, max_length=253)
+    preemption_policy: Literal["PreemptLowerPriority", "Never"] = "PreemptLowerPriority"
+    preemptible: bool = True
+    min_runtime_seconds: int = Field(default=0, ge=0, le=_MAX_SECONDS)
+    binding: Literal["Direct", "Pinned"] = "Direct"
+    variant_policy: Literal["Ordered", "Throughput"] = "Ordered"
+    variants: Annotated[list[Variant], AfterValidator(_variants_apart)] = Field(
+        min_length=1, max_length=MOST_VARIANTS, json_schema_extra=_VARIANTS_SCHEMA
+    )
+    time_limit_seconds: int | None = Field(default=None, ge=1, le=_MAX_SECONDS)
+    start_timeout_seconds: int = Field(default=600, ge=1, le=_MAX_SECONDS)
+    reservation_ttl_seconds: int = Field(default=60, ge=1, le=_MAX_SECONDS, alias="reservationTTLSeconds")
+    restart_policy: RestartPolicy = Field(default_factory=RestartPolicy)
+    placement_failure_limit: int = Field(default=3, ge=1, le=10**6)
+    ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=_MAX_SECONDS)
+    suspend: bool = False
+    device_containers: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list, max_length=16)
+    template: dict[str, Any] = Field(json_schema_extra=_TEMPLATE_SCHEMA)
+    replicas: Literal[1] = Field(default=1, json_schema_extra={"type": "integer", "minimum": 1, "maximum": 1})
+    """Only for the scale subresource, without which disruption budgets in percent refuse every eviction."""
+
+    @model_validator(mode="after")
+    def _one_priority(self) -> GpuTaskSpec:
+        if self.priority is not None and self.priority_class_name is not None:
+            refuse([(("priorityClassName",), "stands beside priority; give at most one of them")], self.priority)
+        return self
+
+    @model_validator(mode="after")
+    def _readable_template(self) -> GpuTaskSpec:
+        refuse([(("template", *place), text) for place, text in _template_problems(self.template)], self.template)
+        return self
+
+
+def _template_problems(template: dict[str, Any]) -> list[tuple[Location, str]]:
+    """What we rely on in a pod template; everything else of it is the API server's to judge."""
+    spec = template.get("spec")
+    if not isinstance(spec, dict):
+        return [(("spec",), "missing; write a pod spec with containers")]
+    containers = spec.get("containers")
+    if not isinstance(containers, list) or not containers:
+        return [(("spec", "containers"), "missing; write at least one container")]
+    found: list[tuple[Location, str]] = []
+    if spec.get("restartPolicy") == "Always":
+        found.append((("spec", "restartPolicy"), "'Always' never ends; write Never or OnFailure"))
+    seen: set[str] = set()
+    for kind in ("initContainers", "containers"):
+        for position, container in enumerate(spec.get(kind) or ()):
+            name = container.get("name") if isinstance(container, dict) else None
+            place: Location = ("spec", kind, position, "name")
+            if not isinstance(name, str) or not name:
+                found.append((place, "missing; every container has a name"))
+            elif name in seen:
+                found.append((place, f"{name!r} is the name of another container too; names are unique"))
+            else:
+                seen.add(name)
+    return found
+
+
+class Reservation(Reported):
+    """Who holds what where: the claim in a GpuTask's status, and an entry of a GpuNode's ledger (protocol lines 3 and 5).
+
+    In files ``node`` and ``variant`` are enough, the rest is derived. Amounts are decimal strings by flat key (a
+    device's pool is ``pool/ID``), memory in MiB; ``labels`` are those of indexed pools. Times are RFC 3339.
+    """
+
+    task: str | None = None
+    """``namespace/name``; in the ledger only."""
+    task_uid: str | None = Field(default=None, alias="taskUID")
+    attempt: int | None = None
+    pod: str | None = None
+    pod_uid: str | None = Field(default=None, alias="podUID")
+    pod_resource_version: str | None = None
+    node: str
+    variant: str
+    variant_index: int | None = None
+    devices: list[str] | None = None
+    amounts: dict[str, str] | None = None
+    labels: dict[str, list[str]] | None = None
+    state: str | None = None
+    start_time: str | None = None
+    expires_at: str | None = None
+
+
+class GpuTaskStatus(Reported):
+    """What the operator says of a task."""
+
+    phase: Annotated[Phase, Field(strict=False)] = Phase.PENDING
+    priority: int | None = None
+    """The priority that counts, resolved once."""
+    observed_generation: int | None = None
+    replicas: int | None = None
+    selector: str | None = None
+    reservation: Reservation | None = None
+    conditions: list[Condition] = Field(default_factory=list, json_schema_extra=CONDITIONS)
+
+
+class GpuTask(Reported):
+    """A whole GpuTask. Unknown fields are errors in its spec only: the API server adds others."""
+
+    api_version: Literal["gputask.dev/v1alpha1"]
+    kind: Literal["GpuTask"]
+    metadata: ObjectMeta
+    spec: GpuTaskSpec
+    status: GpuTaskStatus = Field(default_factory=GpuTaskStatus)
