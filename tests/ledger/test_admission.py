@@ -246,6 +246,7 @@ async def test_b23_a_lost_reply_of_the_bind_is_one_bind_and_one_reservation(w: W
 async def test_b23_a_pod_that_somebody_bound_elsewhere_is_not_ours_to_count_here() -> None:
     async with world(nodes=2) as w:
         task = await w.submit()
+        w.excused.add("bound without entry")  # the thief
 
         async def steal() -> None:
             [pod] = await w.pods()
@@ -260,7 +261,6 @@ async def test_b23_a_pod_that_somebody_bound_elsewhere_is_not_ours_to_count_here
         assert await w.entries("n1") == {}
         await w.operator.settle()
         assert [entry["state"] for entry in (await w.entries("n2")).values()] == ["Bound"]
-        w.cluster.store.history.clear()  # the thief bound without an entry, as the judge would say
 
 
 async def test_v31_a_pod_deleted_between_decision_and_bind_gives_its_card_back(w: World) -> None:

@@ -95,12 +95,16 @@ def pod_manifest(task: Manifest, attempt: int, literals: Literals) -> Object:
 # --- the network ----------------------------------------------------------------------------------------
 
 
+Effect = Callable[[Request, Callable[[], Any]], Any]
+"""What becomes of a request: gets it, and what would send it on."""
+
+
 @dataclass
 class Rule:
-    """What happens to the next ``times`` requests that ``matches``."""
+    """What happens to the next ``times`` requests that ``matches``; the first of several rules is the outermost."""
 
     matches: Callable[[Request], bool]
-    effect: Callable[[Request, Callable[[], Any]], Any]
+    effect: Effect
     times: int
 
 
@@ -114,12 +118,16 @@ class Network:
 
     async def send(self, request: Request) -> Response:
         self.sent.append(request)
-        for rule in self.rules:
-            if rule.times > 0 and rule.matches(request):
-                rule.times -= 1
-                answer: Response = await rule.effect(request, lambda: self._inner.send(request))
-                return answer
-        return await self._inner.send(request)
+        met = [rule for rule in self.rules if rule.times > 0 and rule.matches(request)]
+        for rule in met:
+            rule.times -= 1
+        return await self._through(met, request)
+
+    async def _through(self, rules: list[Rule], request: Request) -> Response:
+        if not rules:
+            return await self._inner.send(request)
+        answer: Response = await rules[0].effect(request, lambda: self._through(rules[1:], request))
+        return answer
 
     def stream(self, request: Request) -> AsyncIterator[bytes]:
         return self._inner.stream(request)
@@ -127,9 +135,9 @@ class Network:
     async def close(self) -> None:
         await self._inner.close()
 
-    def on(self, method: str, part: str, effect: Callable[[Request, Callable[[], Any]], Any], times: int = 1) -> None:
-        """Let ``effect`` meet the next requests of that method whose path contains ``part``."""
-        self.rules.append(Rule(lambda r: r.method == method and part in r.path, effect, times))
+    def on(self, method: str, part: str, effect: Effect, times: int = 1) -> None:
+        """Let ``effect`` meet the next requests of that method ("" is any) whose path contains ``part``."""
+        self.rules.append(Rule(lambda r: method in ("", r.method) and part in r.path, effect, times))
 
     def count(self, method: str, part: str) -> int:
         return sum(r.method == method and part in r.path for r in self.sent)
@@ -145,7 +153,7 @@ async def lose_request(_request: Request, _send: Callable[[], Any]) -> Response:
     raise aiohttp.ServerDisconnectedError
 
 
-def answer(status: int, reason: str = "", message: str = "said the test") -> Callable[[Request, Any], Any]:
+def answer(status: int, reason: str = "", message: str = "said the test") -> Effect:
     """Answered so, without effect."""
 
     async def effect(_request: Request, _send: Callable[[], Any]) -> Response:
@@ -155,7 +163,7 @@ def answer(status: int, reason: str = "", message: str = "said the test") -> Cal
     return effect
 
 
-def first(act: Callable[[], Any]) -> Callable[[Request, Any], Any]:
+def first(act: Callable[[], Any]) -> Effect:
     """Something else happens in the cluster just before the request arrives."""
 
     async def effect(_request: Request, send: Callable[[], Any]) -> Response:
@@ -312,6 +320,8 @@ class World:
     cluster: LocalCluster
     operator: Operator
     stack: AsyncExitStack = field(repr=False)
+    excused: set[str] = field(default_factory=set)
+    """Rules of the judge that this test breaks itself, as a user with too many rights."""
 
     async def another(self) -> Operator:
         """One more operator that believes it leads, or the next one after a kill."""
@@ -347,7 +357,8 @@ class World:
 
     def check(self) -> None:
         """Nothing in the whole history of the server that must never be stored."""
-        assert [str(finding) for finding in judge(self.cluster.store.history)] == []
+        findings = judge(self.cluster.store.history)
+        assert [str(finding) for finding in findings if finding.rule not in self.excused] == []
         for node in ("n1", "n2"):
             ledger = self.operator.ledgers.known(node)
             assert ledger is None or check_invariants(ledger) == []
