@@ -131,7 +131,7 @@ class TaskBuilder:
     created: float | None = None
     time_limit: float | None = None
     variants: list[Variant] = field(default_factory=list)
-    constraints: NodeConstraints = NodeConstraints()
+    constraints: NodeConstraints = field(default_factory=NodeConstraints)
     fields: dict[str, object] = field(default_factory=dict)
 
     def wants(
