@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 
 
 class Model(BaseModel):
     """Part of a spec: camelCase in manifests, no unknown fields, no silent conversion of types."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
 
 
 class Reported(BaseModel):
     """Part of a status: as :class:`Model`, but what a newer version added is read over."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", strict=True, frozen=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="ignore",
+        strict=True,
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
 
 
 class ObjectMeta(BaseModel):
@@ -47,5 +62,5 @@ class Condition(Reported):
     observed_generation: int | None = None
 
 
-CONDITIONS: dict[str, Any] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+CONDITIONS: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 """Schema of a list of conditions."""

@@ -32,7 +32,7 @@ class Summary(Reported):
 
 
 class GpuNodeStatus(Reported):
-    """The ledger. Written by the operator's leader only, by PUT under the GpuNode's resourceVersion (protocol line 5)."""
+    """The ledger. Only the operator's leader writes it, by PUT under its resourceVersion (protocol line 5)."""
 
     node_uid: str | None = Field(default=None, alias="nodeUID")
     rebuilt: str | None = None

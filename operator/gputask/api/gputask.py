@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
+from pydantic.config import JsonDict
 
 from gputask.api.amounts import Amounts
 from gputask.api.base import CONDITIONS, Condition, Model, ObjectMeta, Reported
@@ -25,7 +26,9 @@ class DeviceRequest(Model):
     """``resources`` on each of ``count`` distinct devices of one node."""
 
     count: int = Field(default=1, ge=0, le=64)
+    """How many; 0 is as if devices were absent."""
     resources: Amounts
+    """What each of them gives, by the names of its own pools."""
 
     @model_validator(mode="after")
     def _pools_of_devices(self) -> DeviceRequest:
@@ -45,8 +48,10 @@ class Variant(Model):
 
     name: str = Field(min_length=1, max_length=63, pattern=_NAME)
     resources: Amounts = Field(default_factory=dict)
+    """Of the node, or of a device named outright (gpuSlot/0). Fractions are quoted: "0.125"."""
     devices: DeviceRequest | None = None
     min_time_seconds: float | None = Field(default=None, ge=0, le=_MAX_SECONDS)
+    """Start only on a node that lives at least so long."""
     weight: float | None = Field(default=None, gt=0, le=10**6)
 
     @model_validator(mode="after")
@@ -84,34 +89,51 @@ def _variants_apart(variants: list[Variant]) -> list[Variant]:
     return variants
 
 
-_VARIANTS_SCHEMA = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-_TEMPLATE_SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_VARIANTS_SCHEMA: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+_TEMPLATE_SCHEMA: JsonDict = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 class GpuTaskSpec(Model):
-    """What is asked. Times are seconds."""
+    """What is asked."""
 
     priority: int | None = Field(default=None, ge=-(10**9), le=10**9)
+    """Higher wins; neither this nor priorityClassName is 0."""
     priority_class_name: str | None = Field(default=None, max_length=253)
+    """In place of priority; resolved once into status.priority."""
     preemption_policy: Literal["PreemptLowerPriority", "Never"] = "PreemptLowerPriority"
+    """Whether this task may evict others."""
     preemptible: bool = True
+    """Whether others may evict this task."""
     min_runtime_seconds: int = Field(default=0, ge=0, le=_MAX_SECONDS)
+    """For so long after its start it is protected from preemption."""
     binding: Literal["Direct", "Pinned"] = "Direct"
+    """Who binds the pod: the operator, or kube-scheduler on the node that the operator chose."""
     variant_policy: Literal["Ordered", "Throughput"] = "Ordered"
+    """Which variant is taken: the first that fits, or the one that can start the most weight now."""
     variants: Annotated[list[Variant], AfterValidator(_variants_apart)] = Field(
         min_length=1, max_length=MOST_VARIANTS, json_schema_extra=_VARIANTS_SCHEMA
     )
+    """Alternatives in order of preference; exactly one is used."""
     time_limit_seconds: int | None = Field(default=None, ge=1, le=_MAX_SECONDS)
+    """Becomes the pod's activeDeadlineSeconds."""
     start_timeout_seconds: int = Field(default=600, ge=1, le=_MAX_SECONDS)
+    """Bound but not running for so long: the room is given back and the next attempt begins."""
     reservation_ttl_seconds: int = Field(default=60, ge=1, le=_MAX_SECONDS, alias="reservationTTLSeconds")
-    restart_policy: RestartPolicy = Field(default_factory=RestartPolicy)
+    """An unconfirmed reservation is fenced after this."""
+    restart_policy: RestartPolicy = Field(default_factory=RestartPolicy, json_schema_extra={"default": {}})
+    """Of the task, not of its containers."""
     placement_failure_limit: int = Field(default=3, ge=1, le=10**6)
+    """Kubelet refusals and refused binds in a row after which the task has failed."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=_MAX_SECONDS)
+    """Deleted so long after its end."""
     suspend: bool = False
+    """Stop the pod, if there is one, and wait."""
     device_containers: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list, max_length=16)
+    """Containers that get the devices, by default the first; the first of them gets the variant's requests."""
     template: dict[str, Any] = Field(json_schema_extra=_TEMPLATE_SCHEMA)
+    """A PodTemplateSpec; its restartPolicy is Never by default, Always is refused."""
     replicas: Literal[1] = Field(default=1, json_schema_extra={"type": "integer", "minimum": 1, "maximum": 1})
-    """Only for the scale subresource, without which disruption budgets in percent refuse every eviction."""
+    """Always 1. For the scale subresource, without which disruption budgets in percent refuse every eviction."""
 
     @model_validator(mode="after")
     def _one_priority(self) -> GpuTaskSpec:
@@ -151,7 +173,7 @@ def _template_problems(template: dict[str, Any]) -> list[tuple[Location, str]]:
 
 
 class Reservation(Reported):
-    """Who holds what where: the claim in a GpuTask's status, and an entry of a GpuNode's ledger (protocol lines 3 and 5).
+    """Who holds what where: the claim in a GpuTask's status, or an entry of a GpuNode's ledger (protocol lines 3, 5).
 
     In files ``node`` and ``variant`` are enough, the rest is derived. Amounts are decimal strings by flat key (a
     device's pool is ``pool/ID``), memory in MiB; ``labels`` are those of indexed pools. Times are RFC 3339.
