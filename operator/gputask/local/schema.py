@@ -67,11 +67,13 @@ class Schema:
         kept: Object = {}
         for key, item in value.items():
             at = f"{path}.{key}" if path else key
-            if key in properties:
+            if embedded and key in TYPE_FIELDS:
+                kept[key] = item  # whatever a CRD says of its metadata, the server knows better
+            elif key in properties:
                 kept[key] = self._prune(item, properties[key], at, unknown)
             elif isinstance(others, Mapping):
                 kept[key] = self._prune(item, others, at, unknown)
-            elif keep or others is True or (embedded and key in TYPE_FIELDS):
+            elif keep or others is True:
                 kept[key] = item
             else:
                 unknown.append(at)
