@@ -35,12 +35,29 @@ class Object:
         return self.name if self.namespace is None else f"{self.namespace}/{self.name}"
 
     @property
+    def uid(self) -> str:
+        """Its UID, or its key where it has none yet."""
+        return self.metadata.get("uid") or self.key
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
-        return self.manifest["metadata"]  # type: ignore[no-any-return]
+        return self._part("metadata")
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        return self._part("spec")
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        return self._part("status")
 
     @property
     def annotations(self) -> Mapping[str, str]:
         return self.metadata.get("annotations") or {}
+
+    def _part(self, name: str) -> Mapping[str, Any]:
+        part = self.manifest.get(name)
+        return part if isinstance(part, dict) else {}
 
     def __str__(self) -> str:
         return f"{self.place} {self.kind} {self.key}"
@@ -80,25 +97,48 @@ def load(files: Sequence[str]) -> Objects:
             continue
         seen[identity] = found
         objects.of_kind(found.kind).append(found)
+    _refuse_shared_uids(objects.tasks, problems)
     if problems:
         raise BadInputError.of(problems)
     return objects
 
 
-def sim_seconds(
-    found: Object, annotation: str, problems: list[str], *, otherwise: Millis | None = None
-) -> Millis | None:
-    """A sim annotation in seconds, as milliseconds; ``otherwise`` if it is absent."""
-    text = found.annotations.get(annotation)
+def _refuse_shared_uids(tasks: Iterable[Object], problems: list[str]) -> None:
+    seen: dict[str, Object] = {}
+    for task in tasks:
+        other = seen.setdefault(task.uid, task)
+        if other is not task:
+            problems.append(f"{task}: metadata.uid: {other.key} at {other.place} has it too; remove it")
+
+
+def sim_annotation(found: Object, annotation: str) -> str | None:
+    """A sim annotation of an object, or of the template of a GpuTask."""
+    template = found.spec.get("template")
+    metadata = template.get("metadata") if isinstance(template, dict) else None
+    inner = metadata.get("annotations") if isinstance(metadata, dict) else None
+    text = found.annotations.get(annotation, inner.get(annotation) if isinstance(inner, dict) else None)
+    return text if text is None else str(text).strip()
+
+
+def sim_seconds(found: Object, annotation: str, problems: list[str]) -> Millis | None:
+    """A sim annotation in seconds, as milliseconds; None if it is absent, or if it is a new line in ``problems``."""
+    text = sim_annotation(found, annotation)
     if text is None:
-        return otherwise
-    if not _SECONDS.fullmatch(text.strip()):
+        return None
+    millis = parse_seconds(text)
+    if millis is None:
         problems.append(
             f"{found}: metadata.annotations[{annotation}]: {_echo(text)} is not a number of seconds; "
             "write 0 or more with at most 3 decimals, like '12.5'"
         )
-        return otherwise
-    whole, _, decimals = text.strip().partition(".")
+    return millis
+
+
+def parse_seconds(text: str) -> Millis | None:
+    """Seconds with at most 3 decimals as milliseconds, or None if the text is none."""
+    if not _SECONDS.fullmatch(text):
+        return None
+    whole, _, decimals = text.partition(".")
     return int(whole) * 1000 + int(decimals.ljust(3, "0"))
 
 

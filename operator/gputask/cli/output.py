@@ -22,10 +22,10 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
-def show(data: Mapping[str, Any], output: Format, table: Callable[[Console], None]) -> None:
+def show(data: Mapping[str, Any], output: Format, table: Callable[[Console, Mapping[str, Any]], None]) -> None:
     """Print one document in the format asked for; ``table`` draws it for people."""
     if output is Format.TABLE:
-        table(console())
+        table(console(), data)
     else:
         sys.stdout.write(document(data, output))
 
