@@ -54,7 +54,7 @@ def read_task(manifest: Mapping[str, Any]) -> GpuTask:
     try:
         return GpuTask.model_validate(manifest)
     except ValidationError as error:
-        raise TaskError(problems(error)) from None
+        raise TaskError(problems(error, GpuTask)) from None
 
 
 def planner_task(task: GpuTask, classes: ClassTable, *, created: float | None = None) -> model.Task:
@@ -77,13 +77,13 @@ def planner_task(task: GpuTask, classes: ClassTable, *, created: float | None = 
         raise TaskError(lines)
     meta, spec = task.metadata, task.spec
     key = f"{meta.namespace or 'default'}/{meta.name}"
-    status_priority = task.status.priority if task.status is not None else None
+    resolved = task.status.priority if task.status is not None else None  # of priorityClassName
     if created is None:
         created = epoch(meta.creation_timestamp) if meta.creation_timestamp else 0.0
     return model.Task(
         key=key,
         uid=meta.uid or key,
-        priority=status_priority if status_priority is not None else spec.priority or 0,
+        priority=spec.priority if spec.priority is not None else resolved or 0,
         created=created,
         request=classes.intern(request),
         time_limit=None if spec.time_limit_seconds is None else float(spec.time_limit_seconds),
