@@ -45,6 +45,7 @@ async def test_a_task_runs_in_its_first_variant_is_told_its_devices_and_gives_th
         assert told["GPUTASK_GPUSLOT_LABELS"] == entry["labels"][f"gpuSlot/{device}"][0]
         assert {c["type"]: c["status"] for c in status["conditions"]} == {
             "Accepted": "True",
+            "Feasible": "True",
             "Reserved": "True",
             "Bound": "True",
             "Ready": "True",

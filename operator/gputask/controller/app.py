@@ -32,7 +32,7 @@ async def operating(
     :raises Unreachable: no API server answers.
     :raises ClusterUnusableError: it answers, but cannot be used; one line.
     :raises OSError: the port is taken.
-    :raises ExceptionGroup: what the operator failed of.
+    :raises OperatorFailedError: it stopped by itself.
     """
     metrics = Metrics()
     async with Client(connection, transport=Counting(HttpTransport(connection), metrics)) as client:
@@ -43,12 +43,8 @@ async def operating(
             ready=lambda: None if engine.synced.is_set() else "not synced",
             registry=metrics.registry,
         )
-        async with health.serving(app, host=host, port=port), asyncio.TaskGroup() as group:
-            running = group.create_task(engine.run(), name="engine")
-            try:
-                yield engine
-            finally:
-                running.cancel()
+        async with health.serving(app, host=host, port=port), _running(engine):
+            yield engine
 
 
 async def run(connection: Connection, *, host: str = "0.0.0.0", port: int = METRICS_PORT) -> None:
@@ -59,12 +55,29 @@ async def run(connection: Connection, *, host: str = "0.0.0.0", port: int = METR
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with operating(connection, host=host, port=port) as engine:
+        log.info("metrics and health at %s:%s", host, port)
+        await engine.synced.wait()
+        log.info("synced")
+        await stop.wait()
+
+
+@asynccontextmanager
+async def _running(engine: Engine) -> AsyncIterator[None]:
+    """The engine runs as long as the context is open; if it ends before, the body is cancelled."""
+    body = asyncio.current_task()
+    assert body is not None
+    running = asyncio.create_task(engine.run(), name="engine")
+    running.add_done_callback(lambda task: None if task.cancelled() else body.cancel())
     try:
-        async with operating(connection, host=host, port=port) as engine:
-            log.info("metrics and health at %s:%s", host, port)
-            await engine.synced.wait()
-            log.info("synced")
-            await stop.wait()
-    except ExceptionGroup as group:
-        log.error("the operator failed", exc_info=group)
-        raise OperatorFailedError(f"stopped by a fault of its own: {group.exceptions[0]!r}") from group
+        yield
+    except asyncio.CancelledError:
+        if not running.done():
+            raise
+        body.uncancel()
+        error = running.exception()
+        log.error("the operator failed", exc_info=error)
+        raise OperatorFailedError(f"stopped by a fault of its own: {error!r}") from error
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -81,7 +81,7 @@ def _metadata(task: GpuTask, template: Mapping[str, Any], attempt: int) -> dict[
         name: value for name, value in (task.metadata.annotations or {}).items() if name.startswith(names.SIM_PREFIX)
     }
     return {
-        "name": pod_name(task.metadata.uid, attempt),
+        "name": pod_name(task.metadata.uid or "", attempt),
         "namespace": task.metadata.namespace,
         "labels": {
             **(given.get("labels") or {}),
