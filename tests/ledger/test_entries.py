@@ -11,9 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from gputask.api.gpunode import MOST_RESERVATIONS
 from gputask.ledger.changes import Book, Confirm, Declare, Rebuild, Refused, Release, Renew, Reserve
 from gputask.ledger.documents import read_ledger, write_ledger
-from gputask.ledger.entries import MAX_ENTRIES, Entry, NodeLedger, State, check_invariants
+from gputask.ledger.entries import Entry, NodeLedger, State, check_invariants
 from gputask.resources.amounts import SCALE
 from gputask.resources.pools import Allocation, Device, Health, IndexedPool, NodeResources, SumPool, UnknownPool
 
@@ -109,7 +110,7 @@ def test_nothing_is_admitted_before_the_ledger_is_rebuilt_for_the_present_node()
 
 
 def test_a_full_ledger_admits_no_more() -> None:
-    full = ledger(*(entry(str(i), cpu=0.0001) for i in range(MAX_ENTRIES)))
+    full = ledger(*(entry(str(i), cpu=0.0001) for i in range(MOST_RESERVATIONS)))
     assert "most that one ledger holds" in str(full.fits(entry("more", cpu=0.0001)))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gputask.kube.client import Request, Response
 from gputask.ledger.outcome import Kind
-from support.protocol import Effect, World, on_card, world
+from support.protocol import NAMESPACE, Effect, World, on_card, world
 
 pytestmark = pytest.mark.asyncio
 
@@ -58,6 +58,8 @@ async def test_v24_b11_of_two_at_one_instant_exactly_one_is_reserved(operators: 
             await w.finish(pod)
             await w.operator.observe()
             await w.operator.recovery.sweep(pod["metadata"]["ownerReferences"][0]["uid"])
+            for task in tasks:
+                await w.operator.writes.delete_task(NAMESPACE, task["metadata"]["name"], uid=task["metadata"]["uid"])
         assert booked_megabytes(w) == {0, 16_384, 12_288}
 
 

@@ -369,36 +369,10 @@ async def world(*, nodes: int = 1, memory: int = 24_576) -> AsyncIterator[World]
     """Yields a :class:`World`; checks its history at the end."""
     manifests = [card_node(f"n{i + 1}", memory) for i in range(nodes)]
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(LocalCluster(nodes=manifests, history=True, crds=_crds()))
+        cluster = await stack.enter_async_context(LocalCluster(nodes=manifests, history=True))
         operator = await stack.enter_async_context(Operator(cluster))
         made = World(cluster, operator, stack)
         for node in (await operator.client.list(NODES)).items:
             await operator.declare(node, card_resources(memory))
         yield made
         made.check()
-
-
-def _crds() -> list[Object] | None:
-    try:
-        import gputask.api.crds  # noqa: F401
-
-        return None
-    except ImportError:
-        return [_crd("GpuTask", "gputasks", "Namespaced"), _crd("GpuNode", "gpunodes", "Cluster")]
-
-
-def _crd(kind: str, plural: str, scope: str) -> Object:
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.gputask.dev"},
-        "spec": {
-            "group": "gputask.dev",
-            "scope": scope,
-            "names": {"plural": plural, "kind": kind},
-            "versions": [{**version, "subresources": {"status": {}}}],
-        },
-    }

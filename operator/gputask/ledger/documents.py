@@ -87,9 +87,13 @@ def _entry_to_json(entry: Entry) -> Object:
         "variantIndex": entry.variant_index,
         **allocation_to_json(entry.allocation),
         "state": entry.state.value,
-        "startTime": rfc3339(entry.start_time) if entry.start_time is not None else None,
-        "expiresAt": rfc3339(entry.expires_at) if entry.expires_at is not None else None,
+        **_times(startTime=entry.start_time, expiresAt=entry.expires_at),
     }
+
+
+def _times(**seconds: float | None) -> dict[str, str]:
+    # A time that does not apply is left out: the CRD knows no null.
+    return {name: rfc3339(value) for name, value in seconds.items() if value is not None}
 
 
 def _entry_from_json(record: Mapping[str, Any]) -> Entry:
@@ -120,7 +124,7 @@ def _resources_to_json(resources: NodeResources) -> Object:
         "devices": [
             {
                 "id": device.id,
-                "index": device.index,
+                **({"index": device.index} if device.index is not None else {}),
                 "class": device.device_class,
                 "health": device.health.value,
                 "resources": {name: _pool_to_json(pool) for name, pool in device.pools.items()},

@@ -11,12 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from gputask.api.gpunode import MOST_RESERVATIONS
 from gputask.planner.model import HOST_PORT, PODS
 from gputask.resources.amounts import SCALE, format_amount
 from gputask.resources.pools import Allocation, Health, IndexedPool, NodeResources, UnknownPool
-
-MAX_ENTRIES = 256
-"""Entries that one GpuNode holds: beyond, its object grows too large to write quickly."""
 
 
 class State(StrEnum):
@@ -96,8 +94,8 @@ class NodeLedger:
             return f"the ledger of {self.name} is not rebuilt for its Node yet"
         if self.overbooked:
             return f"{self.name} is overbooked: nothing is admitted until the extra owners are gone"
-        if len(self.entries) >= MAX_ENTRIES:
-            return f"{self.name} has {MAX_ENTRIES} reservations, the most that one ledger holds"
+        if len(self.entries) >= MOST_RESERVATIONS:
+            return f"{self.name} has {MOST_RESERVATIONS} reservations, the most that one ledger holds"
         for device_id in entry.allocation.devices:
             device = next((d for d in self.resources.devices if d.id == device_id), None)
             if device is None or device.health is not Health.HEALTHY:
@@ -185,5 +183,5 @@ def _broken(ledger: NodeLedger) -> Iterator[str]:
         taken_twice = [label for label, units in ledger.used_labels(key).items() if units > SCALE]
         if taken_twice and not ledger.overbooked:
             yield f"line 19: {key} on {ledger.name}: labels {taken_twice} have two owners and nobody says Overbooked"
-    if len(ledger.entries) > MAX_ENTRIES and not ledger.overbooked:
+    if len(ledger.entries) > MOST_RESERVATIONS and not ledger.overbooked:
         yield f"{ledger.name} has {len(ledger.entries)} entries"
