@@ -120,11 +120,14 @@ def sim_annotation(found: Object, annotation: str) -> str | None:
     return text if text is None else str(text).strip()
 
 
-def sim_seconds(found: Object, annotation: str, problems: list[str]) -> Millis | None:
-    """A sim annotation in seconds, as milliseconds; None if it is absent, or if it is a new line in ``problems``."""
+def sim_seconds(
+    found: Object, annotation: str, problems: list[str], *, otherwise: Millis | None = None
+) -> Millis | None:
+    """A sim annotation in seconds, as milliseconds; ``otherwise`` if it is absent; None and a new line in ``problems``
+    if it is no number of seconds."""
     text = sim_annotation(found, annotation)
     if text is None:
-        return None
+        return otherwise
     millis = parse_seconds(text)
     if millis is None:
         problems.append(

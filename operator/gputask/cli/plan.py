@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import repeat
 from time import perf_counter, time
 from typing import Any
 
@@ -15,7 +17,7 @@ from gputask.cli.scenarios import build
 from gputask.cli.shapes import decision_json, waiting_json
 from gputask.cli.tables import plan_tables
 from gputask.planner.explain import explain
-from gputask.planner.model import Node, Plan, Snapshot
+from gputask.planner.model import Node, Plan, Reason, Snapshot
 from gputask.planner.plan import plan
 from gputask.simulate.scenario import Scenario
 from gputask.simulate.state import World
@@ -37,7 +39,10 @@ def plan_files(files: Sequence[str], *, now: str | None, output: Format) -> Exit
     for fault in outcome.faults:
         warn(fault)
     messages = {entry.task.key: entry.message for entry in outcome.waiting}
-    show(_shape(snapshot, outcome, start, passed), output, lambda console, data: plan_tables(console, data, messages))
+    # A table has one line for each task: the matrix is worked out only for those who get it.
+    matrices = repeat(()) if output is Format.TABLE else _matrices(snapshot, outcome)
+    shape = _shape(snapshot, outcome, matrices, start=start, passed=passed)
+    show(shape, output, lambda console, data: plan_tables(console, data, messages))
     return Exit.FINE
 
 
@@ -66,14 +71,34 @@ def snapshot_of(scenario: Scenario) -> Snapshot:
     return world.snapshot(())
 
 
-def _shape(snapshot: Snapshot, outcome: Plan, start: float, passed: float) -> dict[str, Any]:
+def _matrices(snapshot: Snapshot, outcome: Plan) -> Iterator[Sequence[Reason]]:
+    """The full matrix of each waiting task, in order. Tasks of one class with the same decisions above them have the
+    same one."""
+    decided = [decision.task.rank for decision in outcome.decisions]
+    known: dict[Hashable, Sequence[Reason]] = {}
+    for entry in outcome.waiting:
+        task = entry.task
+        key = (task.request, task.unsupported, bisect_left(decided, task.rank))
+        if key not in known:
+            known[key] = explain(snapshot, 0.0, task.key)
+        yield known[key]
+
+
+def _shape(
+    snapshot: Snapshot,
+    outcome: Plan,
+    matrices: Iterable[Sequence[Reason]],
+    *,
+    start: float,
+    passed: float,
+) -> dict[str, Any]:
     return {
         "schemaVersion": SCHEMA_VERSION,
         "now": rfc3339(start),
         "decisions": [decision_json(decision, lambda t: rfc3339(start + t)) for decision in outcome.decisions],
         "waiting": [
-            waiting_json(entry.task.key, entry.feasible, explain(snapshot, 0.0, entry.task.key))
-            for entry in outcome.waiting
+            waiting_json(entry.task.key, entry.feasible, reasons)
+            for entry, reasons in zip(outcome.waiting, matrices, strict=False)
         ],
         "nodes": [
             {"node": node.name, "conditions": [_declared(node)]}
