@@ -109,6 +109,20 @@ def up(
     return run_cluster(nodes=nodes or (), kubeconfig=kubeconfig, port=port, operator=operator, speed=speed)
 
 
+@app.command()
+def demo(
+    *,
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="Nodes and GpuTasks to apply, each at its time.")
+    ] = None,
+    speed: Annotated[float, typer.Option(metavar="X", help="How much faster than real time it runs.")] = 10.0,
+) -> int:
+    """Apply the HyperQueue stream to an embedded cluster, show it live, and judge all that happened."""
+    from gputask.cli.demo import demo as run_demo
+
+    return run_demo(files=files or ("examples/hyperqueue-stream",), speed=speed)
+
+
 @app.callback(invoke_without_command=True)
 def _root(
     *,
