@@ -46,6 +46,24 @@ def clusters(fractions: bool) -> st.SearchStrategy[Cluster]:
     return st.tuples(sizes, some, st.lists(requests(fractions), min_size=2, max_size=6)).map(build)
 
 
+def crowds() -> st.SearchStrategy[Cluster]:
+    """A node with two sum pools, and so many wide and narrow tasks that several holds meet there."""
+    running = st.lists(st.tuples(st.integers(1, 12), st.integers(0, 4)), min_size=1, max_size=4)
+    wide = st.lists(st.tuples(st.integers(3, 9), st.integers(0, 6)), min_size=2, max_size=3)
+    narrow = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3)), min_size=1, max_size=4)
+
+    def build(drawn: tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]) -> Cluster:
+        before, high, low = drawn
+        cluster = Cluster(node("n").has(c=14, m=9))
+        cluster.submit(*(task(f"old{i}").wants(c=c, m=m) for i, (c, m) in enumerate(before))).step()
+        cluster.waiting.clear()
+        cluster.holds = ()
+        cluster.submit(*(task(f"wide{i}", 1).wants(c=c, m=m) for i, (c, m) in enumerate(high)))
+        return cluster.submit(*(task(f"low{i}").wants(c=c, m=m) for i, (c, m) in enumerate(low)))
+
+    return st.tuples(running, wide, narrow).map(build)
+
+
 def split(cluster: Cluster, at: Node, decisions: tuple[Decision, ...], rank: tuple[int, float, str]):
     """What was there or came before a rank, the holds above it, and what started below it."""
     placed = [d for d in decisions if d.action is Action.PLACE and d.node == at.name]
@@ -76,8 +94,14 @@ def test_no_admission_delays_a_hold_of_fractions(cluster: Cluster) -> None:
     check_no_hold_is_delayed(cluster)
 
 
+@settings(max_examples=300, deadline=None)
+@given(crowds())
+def test_no_admission_delays_one_of_several_holds(cluster: Cluster) -> None:
+    check_no_hold_is_delayed(cluster)
+
+
 @settings(max_examples=200, deadline=None)
-@given(clusters(fractions=False))
+@given(clusters(fractions=False) | crowds())
 def test_nothing_waits_that_could_start_without_delaying_a_hold(cluster: Cluster) -> None:
     cluster.step()
     at, decisions = cluster.nodes["n"], cluster.plan.decisions
@@ -128,7 +152,7 @@ def _labelled(at: Node, running: list[Allocation], asked: Allocation) -> Allocat
 
 
 @settings(max_examples=150, deadline=None)
-@given(clusters(fractions=True))
+@given(clusters(fractions=True) | crowds())
 def test_a_second_pass_starts_nothing(cluster: Cluster) -> None:
     cluster.step()
     holds = cluster.holds
@@ -138,7 +162,7 @@ def test_a_second_pass_starts_nothing(cluster: Cluster) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(clusters(fractions=True))
+@given(clusters(fractions=True) | crowds())
 def test_no_higher_task_waits_that_fits_beside_everything(cluster: Cluster) -> None:
     """R1: no inversion. Whoever fits beside all that runs and all holds above it has started."""
     at = cluster.nodes["n"]

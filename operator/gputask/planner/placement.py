@@ -117,6 +117,8 @@ class _View:
     def pick(self, flat: str, units: int) -> tuple[str, ...] | None:
         limits: LabelRoom | None = None if self.room is None else self.room.labels.get(flat)
         table, spare = self.stock.labels[flat], self.state.spare.labels[flat]
+        if table is spare and self.state.holds and min(table.values(), default=0) < 0:
+            return None  # beside everything means that the holds have their labels too
         return pick_labels(table, units, spare, limits)
 
 
