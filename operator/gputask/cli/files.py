@@ -77,17 +77,25 @@ class Objects:
 
 
 def load(files: Sequence[str]) -> Objects:
-    """All objects of files, folders and stdin; other kinds are ignored.
+    """All objects of files, folders and stdin.
+
+    :raises BadInputError: as :func:`~gputask.cli.documents.read` and :func:`collect`.
+    """
+    if not files:
+        raise BadInputError("no files: name some with -f FILE")
+    return collect(read(files))
+
+
+def collect(documents: Iterable[Document]) -> Objects:
+    """The objects among some documents; other kinds are ignored.
 
     :raises BadInputError: one line for each object that is not what it says, and for each that stands there twice
         (several documents of one Node are its versions, if they differ in ``sim.gputask.dev/at``).
     """
-    if not files:
-        raise BadInputError("no files: name some with -f FILE")
     problems: list[str] = []
     objects = Objects()
     seen: dict[tuple[str, ...], Object] = {}
-    for document in read(files):
+    for document in documents:
         found = _object(document, problems)
         if found is None:
             continue
