@@ -14,6 +14,7 @@ from gputask.api.amounts import Amounts
 from gputask.api.base import CONDITIONS, Condition, Model, ObjectMeta, Reported
 from gputask.api.conditions import Phase
 from gputask.api.problems import Location, refuse
+from gputask.resources.amounts import echo
 from gputask.resources.names import collision
 
 MOST_VARIANTS = 128
@@ -54,6 +55,10 @@ class Variant(Model):
     """Start only on a node that lives at least so long."""
     weight: float | None = Field(default=None, gt=0, le=10**6)
 
+    def asked_names(self) -> list[str]:
+        """Names of all resources, of the node and of devices."""
+        return [*self.resources, *(self.devices.resources if self.devices else ())]
+
     @model_validator(mode="after")
     def _names_apart(self) -> Variant:
         of_devices = self.devices.resources if self.devices else {}
@@ -62,9 +67,6 @@ class Variant(Model):
             for name in of_devices
             if name in self.resources
         ]
-        clash = collision([*self.resources, *of_devices])
-        if clash is not None:
-            twice.append((("resources",), clash))
         refuse(twice, self.resources)
         return self
 
@@ -78,14 +80,16 @@ class RestartPolicy(Model):
 
 def _variants_apart(variants: list[Variant]) -> list[Variant]:
     first: dict[str, int] = {}
-    refuse(
-        [
-            ((position, "name"), f"{variant.name!r} is the name of variant {first[variant.name]} too; names are unique")
-            for position, variant in enumerate(variants)
-            if first.setdefault(variant.name, position) != position
-        ],
-        variants,
-    )
+    found: list[tuple[Location, str]] = [
+        ((position, "name"), f"{variant.name!r} is the name of variant {first[variant.name]} too; names are unique")
+        for position, variant in enumerate(variants)
+        if first.setdefault(variant.name, position) != position
+    ]
+    # A container reads one variable whichever variant it got, so a name means one resource in all of them.
+    clash = collision(name for variant in variants for name in variant.asked_names())
+    if clash is not None:
+        found.append(((), clash))
+    refuse(found, variants)
     return variants
 
 
@@ -156,8 +160,9 @@ def _template_problems(template: dict[str, Any]) -> list[tuple[Location, str]]:
     if not isinstance(containers, list) or not containers:
         return [(("spec", "containers"), "missing; write at least one container")]
     found: list[tuple[Location, str]] = []
-    if spec.get("restartPolicy") == "Always":
-        found.append((("spec", "restartPolicy"), "'Always' never ends; write Never or OnFailure"))
+    if spec.get("restartPolicy") not in (None, "Never", "OnFailure"):
+        text = f"{echo(spec['restartPolicy'])} lets no task end; write Never or OnFailure"
+        found.append((("spec", "restartPolicy"), text))
     seen: set[str] = set()
     for kind in ("initContainers", "containers"):
         for position, container in enumerate(spec.get(kind) or ()):

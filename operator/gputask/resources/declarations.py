@@ -7,12 +7,12 @@ all else of the node stays usable. The outcome does not depend on the order in w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any
 
 from gputask.resources.amounts import AmountError, parse_quantity
 from gputask.resources.descriptors import parse_pool
-from gputask.resources.names import check_device_id, check_name
+from gputask.resources.names import check_device_id, check_name, is_kubernetes
 from gputask.resources.pools import Device, Fault, Health, NodeResources, Pool, Problem, SumPool
 from gputask.resources.text import ECHO, read_text
 
@@ -20,7 +20,10 @@ RESOURCES = "gputask.dev/resources"
 DEVICES = "gputask.dev/devices"
 ALLOCATABLE = "status.allocatable"
 
-_PLUGIN_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
+MAX_ENTRIES = 512
+"""Names, or devices, of one annotation."""
+
+_PLUGIN_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-", "amd.com/gpu", "gpu.intel.com/")
 _DEVICE_KEYS = {"id", "index", "class", "health", "resources"}
 
 
@@ -38,11 +41,16 @@ def understand(annotations: Mapping[str, str], allocatable: Mapping[str, Any]) -
 class _Reader:
     def __init__(self) -> None:
         self.pools: dict[str, Pool] = {}
+        self.taken: frozenset[str] = frozenset()
+        """Names in allocatable, readable or not."""
         self.devices: dict[str, Device] = {}
         self.device_pools: dict[str, dict[str, Pool]] = {}
         self.problems: list[Problem] = []
         self.withheld = False
         """Two devices of one id: whatever belongs to a device is not offered."""
+        self.unclear = False
+        """Some declared device is not understood, so an index that is not known may be that one's: making another
+        device of it would offer one card twice."""
 
     def _blame(self, annotation: str, name: str, message: str, fault: Fault = Fault.BAD_VALUE) -> None:
         self.problems.append(Problem(annotation, name[:ECHO], message, fault))
@@ -64,6 +72,7 @@ class _Reader:
     # --- allocatable ----------------------------------------------------------------------------------
 
     def read_allocatable(self, allocatable: Mapping[str, Any]) -> None:
+        self.taken = frozenset(allocatable)
         for name, value in sorted(allocatable.items()):
             try:
                 self.pools[name] = SumPool(parse_quantity(value, name, rounding="down"))
@@ -75,17 +84,21 @@ class _Reader:
     def read_devices(self, text: str) -> None:
         try:
             entries = read_text(text)
+            if entries is None:  # an empty text
+                return
+            if not isinstance(entries, list):
+                raise ValueError('it is no list; write [{"id": "GPU-1", "resources": {...}}]')
+            _few(entries)
         except ValueError as error:
             self._blame(DEVICES, "", str(error), Fault.MALFORMED)
-            return
-        if not isinstance(entries, list):
-            self._blame(DEVICES, "", 'it is no list; write [{"id": "GPU-1", "resources": {...}}]', Fault.MALFORMED)
+            self.unclear = True
             return
         for position, entry in enumerate(entries):
             try:
-                self._read_device(position, entry)
+                self._read_device(entry)
             except ValueError as error:
                 self._blame(DEVICES, f"[{position}]", str(error))
+                self.unclear = True
         ids = Counter(entry["id"] for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str))
         for device_id, count in sorted(ids.items()):
             if count > 1:
@@ -93,7 +106,7 @@ class _Reader:
                 self._blame(DEVICES, device_id, message, Fault.DUPLICATE_DEVICE)
                 self.withheld = True
 
-    def _read_device(self, position: int, entry: Any) -> None:
+    def _read_device(self, entry: Any) -> None:
         if not isinstance(entry, dict):
             raise ValueError("it is no map; write {id: GPU-1, resources: {...}}")
         if unknown := sorted(entry.keys() - _DEVICE_KEYS):
@@ -124,13 +137,13 @@ class _Reader:
     def read_resources(self, text: str) -> None:
         try:
             entries = read_text(text)
+            if entries is None:  # an empty text
+                return
+            if not isinstance(entries, dict):
+                raise ValueError("it is no map; write {name: amount, ...}")
+            _few(entries)
         except ValueError as error:
             self._blame(RESOURCES, "", str(error), Fault.MALFORMED)
-            return
-        if entries is None:
-            return
-        if not isinstance(entries, dict):
-            self._blame(RESOURCES, "", "it is no map; write {name: amount, ...}", Fault.MALFORMED)
             return
         declared = NodeResources(devices=tuple(self.devices.values()))
         # Names of devices by id first: of `slot/GPU-a` and `slot/0`, which mean the same, the id counts.
@@ -138,8 +151,8 @@ class _Reader:
             self._read_resource(name, entries[name], declared)
 
     def _read_resource(self, name: str, value: Any, declared: NodeResources) -> None:
-        if name in self.pools:
-            message = "allocatable has this name already; remove it here or choose another name"
+        if name in self.taken or is_kubernetes(name):
+            message = "this name belongs to allocatable; remove it here or choose another name"
             self._blame(RESOURCES, name, message, Fault.NAME_TAKEN)
             return
         pool = self._pool(RESOURCES, name, name, value)
@@ -149,14 +162,18 @@ class _Reader:
             if pool is not None:
                 self.pools[name] = pool
             return
-        device_id = device.id if device is not None else suffix
+        if device is None and self.unclear:
+            message = f"which device {suffix} is cannot be told while {DEVICES} is not understood; mend that first"
+            self._blame(RESOURCES, name, message)
+            return
+        device_id = device.id if device is not None else str(int(suffix))
         pools = self.device_pools.setdefault(device_id, {})
-        self.devices.setdefault(device_id, Device(device_id, {}, index=int(suffix) if device is None else None))
         if base in pools:
             message = f"device {device_id} has {base} already; declare it once"
             self._blame(RESOURCES, name, message, Fault.NAME_TAKEN)
         elif pool is not None:
             pools[base] = pool
+            self.devices.setdefault(device_id, Device(device_id, {}, index=int(suffix) if device is None else None))
 
     def _pool(self, annotation: str, place: str, name: str, value: Any) -> Pool | None:
         try:
@@ -165,6 +182,11 @@ class _Reader:
         except ValueError as error:
             self._blame(annotation, place, str(error))
             return None
+
+
+def _few(entries: Sized) -> None:
+    if len(entries) > MAX_ENTRIES:
+        raise ValueError(f"{len(entries)} entries are too many; at most {MAX_ENTRIES} are read")
 
 
 def _index(entry: Mapping[str, Any]) -> int | None:

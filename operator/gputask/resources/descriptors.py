@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from gputask.resources.amounts import parse_amount
 from gputask.resources.pools import IndexedPool, Pool, SumPool, UnknownPool
 
-MAX_LABELS = 4096
+MAX_LABELS = 1024
 """Labels of one pool."""
 
 _LABEL = re.compile(r"[!-~]{1,63}")

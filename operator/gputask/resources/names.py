@@ -8,11 +8,14 @@ from collections.abc import Iterable
 MAX_NAME = 63
 
 ENV_PREFIX = "GPUTASK_"
+LABELS_SUFFIX = "_LABELS"
+"""``GPUTASK_<RESOURCE>_LABELS`` has the labels of an indexed pool."""
 
 _SEGMENT = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _NAME = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})?")
 _DEVICE_ID = re.compile(_SEGMENT)
-_TAKEN = {"VARIANT", "DEVICES"}
+_TAKEN = {"VARIANT", "DEVICES", "ALLOCATION"}
+_KUBERNETES = {"cpu", "memory", "ephemeral-storage", "pods"}
 
 
 def check_name(name: str) -> None:
@@ -54,13 +57,19 @@ def base_name(name: str) -> str:
     return base if slash and suffix.isdecimal() else name
 
 
+def is_kubernetes(name: str) -> bool:
+    """Whether Kubernetes itself defines the resource, so that it comes from allocatable and from nowhere else."""
+    return name in _KUBERNETES or name.startswith("hugepages-")
+
+
 def collision(names: Iterable[str]) -> str | None:
     """One line if two different resources would share an environment variable, else None."""
     seen: dict[str, str] = {}
     for name in sorted({base_name(name) for name in names}):
-        other = seen.setdefault(env_name(name), name)
-        if other != name:
-            return f"resources {other!r} and {name!r} would both be {env_name(name)}; rename one of them"
+        for variable in (env_name(name), env_name(name) + LABELS_SUFFIX):
+            other = seen.setdefault(variable, name)
+            if other != name:
+                return f"resources {other!r} and {name!r} would both be {variable}; rename one of them"
     return None
 
 

@@ -12,22 +12,30 @@ from typing import Any
 from gputask.api import names
 from gputask.api.gputask import GpuTask
 from gputask.resources.names import ENV_PREFIX
+from gputask.translate.template import all_containers
 
 Spec = Mapping[str, Any]
 
 _POD = "spec.template.spec"
-_PINNED = "use spec.binding: Pinned"
+_PINNED = "use spec.binding: Pinned (once it is served)"
+"""The remedy for all that kube-scheduler must do."""
 
 
 def refusals(task: GpuTask) -> list[str]:
-    """One line for each thing in the template that Direct binding cannot honour; empty if it can be bound."""
-    if task.spec.template is None:
-        return ["spec.lease: leases are not built yet; give a template"]
+    """One line for each thing that Direct binding cannot honour; empty if the task can be bound."""
     if task.spec.binding != "Direct":
-        return [f"spec.binding: {task.spec.binding} is not built yet; use Direct"]
-    spec = task.spec.template.get("spec") or {}
-    found = (*_scheduling(spec), *_volumes(spec), *_spreading(spec), *_containers(spec))
+        return [f"spec.binding: {task.spec.binding} is not served yet; use Direct"]
+    spec = task.spec.template["spec"]
+    found = (*_policies(task), *_scheduling(spec), *_volumes(spec), *_spreading(spec), *_containers(spec))
     return [*found, *_metadata(task.spec.template.get("metadata") or {})]
+
+
+def _policies(task: GpuTask) -> Iterator[str]:
+    """What the API has and this operator does not serve: refused, where ignoring it would do something else."""
+    if task.spec.variant_policy != "Ordered":
+        yield f"spec.variantPolicy: {task.spec.variant_policy} is not served yet; use Ordered"
+    if task.spec.priority_class_name is not None:
+        yield "spec.priorityClassName: is not resolved yet; write its value as spec.priority"
 
 
 def _scheduling(spec: Spec) -> Iterator[str]:
@@ -39,8 +47,6 @@ def _scheduling(spec: Spec) -> Iterator[str]:
         yield f"{_POD}.schedulingGates: Direct cannot wait for gates of others; remove them, or {_PINNED}"
     if spec.get("resourceClaims"):
         yield f"{_POD}.resourceClaims: only kube-scheduler allocates claims; {_PINNED}"
-    if spec.get("restartPolicy") not in (None, "Never", "OnFailure"):
-        yield f"{_POD}.restartPolicy: {spec['restartPolicy']} never ends; use Never or OnFailure"
 
 
 def _volumes(spec: Spec) -> Iterator[str]:
@@ -64,12 +70,11 @@ def _spreading(spec: Spec) -> Iterator[str]:
 
 
 def _containers(spec: Spec) -> Iterator[str]:
-    for kind in ("initContainers", "containers"):
-        for position, container in enumerate(spec.get(kind) or ()):
-            for env in container.get("env") or ():
-                name = str(env.get("name"))
-                if name.startswith(ENV_PREFIX) or name == names.VISIBLE_DEVICES_ENV:
-                    yield f"{_POD}.{kind}[{position}].env: {name} is set by the operator; remove it"
+    for place, container in all_containers(spec):
+        for position, env in enumerate(container.get("env") or ()):
+            name = str(env.get("name"))
+            if name.startswith(ENV_PREFIX) or name == names.VISIBLE_DEVICES_ENV:
+                yield f"{_POD}.{place}.env[{position}]: {name} is set by the operator; remove it"
 
 
 def _metadata(metadata: Spec) -> Iterator[str]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from gputask.api import names
 from gputask.api.times import epoch
-from gputask.planner.model import PODS, Foreign, Node, Running, Taint
+from gputask.planner.model import Foreign, Node, Running, Taint
 from gputask.resources.declarations import understand
+from gputask.resources.names import is_kubernetes
 from gputask.resources.pools import NodeResources, Problem
-from gputask.translate.podspec import is_native
 
 Manifest = Mapping[str, Any]
 
@@ -32,7 +32,7 @@ def declared(manifest: Manifest) -> NodeResources:
 
 def extended_resources(manifest: Manifest) -> frozenset[str]:
     """Names in allocatable beyond Kubernetes' own: of what a variant asks, these can become requests of the pod."""
-    return frozenset(name for name in _allocatable(manifest) if not is_native(name) and name != PODS)
+    return frozenset(name for name in _allocatable(manifest) if not is_kubernetes(name))
 
 
 def planner_node(

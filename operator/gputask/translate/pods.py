@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gputask.api import names
@@ -14,6 +14,9 @@ from gputask.resources.effective import effective_requests
 Manifest = Mapping[str, Any]
 
 _ANY_ADDRESS = ("", "0.0.0.0", "::")
+
+_ADDED_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints (NoExecute) that the API server lets every pod tolerate for a while, unless it says otherwise itself."""
 
 
 def is_terminal(pod: Manifest) -> bool:
@@ -52,16 +55,19 @@ def constraints(spec: Manifest) -> NodeConstraints:
     return NodeConstraints(
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         affinity=None if affinity is None else tuple(map(_term, affinity.get("nodeSelectorTerms") or ())),
-        tolerations=tuple(
-            Toleration(
-                toleration.get("key") or "",
-                toleration.get("operator") or "Equal",
-                toleration.get("value") or "",
-                toleration.get("effect") or "",
-            )
-            for toleration in spec.get("tolerations") or ()
-        ),
+        tolerations=tuple(_tolerations(spec.get("tolerations") or ())),
     )
+
+
+def _tolerations(given: Iterable[Manifest]) -> Iterator[Toleration]:
+    written = [
+        Toleration(t.get("key") or "", t.get("operator") or "Equal", t.get("value") or "", t.get("effect") or "")
+        for t in given
+    ]
+    yield from written
+    for key in _ADDED_TOLERATIONS:
+        if not any(t.key in ("", key) and t.effect in ("", "NoExecute") for t in written):
+            yield Toleration(key, "Exists", "", "NoExecute")
 
 
 def _term(term: Manifest) -> SelectorTerm:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from gputask.api.amounts import units
 from gputask.api.gputask import Variant
-from gputask.resources.amounts import format_amount, format_quantity, parse_amount, parse_quantity
+from gputask.resources.amounts import SCALE, format_amount, format_quantity, parse_quantity
+from gputask.resources.names import is_kubernetes
 
-NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
+Object = dict[str, Any]
+
+_OVERCOMMITTED = {"cpu", "memory", "ephemeral-storage"}
+"""Of these a limit may be larger than the request, or absent; of all others both are equal."""
 
 
 class SpecError(ValueError):
@@ -20,37 +24,56 @@ class SpecError(ValueError):
         self.field = field
 
 
-def is_native(name: str) -> bool:
-    """Whether Kubernetes itself defines the resource, so that every node may have it in allocatable."""
-    return name in NATIVE or name.startswith("hugepages-")
-
-
 def with_variant(
     template: Mapping[str, Any], variant: Variant, *, device_containers: Sequence[str], extended: Container[str]
-) -> dict[str, Any]:
+) -> Object:
     """A copy of the template's pod spec whose pod asks, in all, what the variant says.
 
-    Of the variant's resources those that Kubernetes knows become the requests (and at least the limits) of the first
-    device container, less what the template's other containers ask; a name that the variant lacks stays as it is.
+    Of the variant's resources those that Kubernetes defines, and those in ``extended``, become the requests (and at
+    least the limits) of the first device container, less what the containers beside it ask. Where the template has
+    pod-level resources of that name, they become those. A name that the variant lacks stays as it is; one that is in
+    our ledger only, and that no kubelet knows, goes from the device container.
 
-    :param extended: names beyond Kubernetes' own that become requests too: those in the node's allocatable.
-    :raises SpecError: the other containers ask more than the variant.
+    The pod spec, its containers and their resources are the caller's to change; what is below is shared.
+
+    :param extended: names beyond Kubernetes' own in the chosen node's allocatable.
+    :raises SpecError: the other containers ask more than the variant, or it asks a part of an extended resource.
     """
-    spec: dict[str, Any] = copy.deepcopy(template["spec"])
+    spec: Object = dict(template["spec"])
+    for kind in ("initContainers", "containers"):
+        if spec.get(kind):
+            spec[kind] = [dict(container) for container in spec[kind]]
     receiver = next(c for c in spec["containers"] if c["name"] == device_containers[0])
-    others = [c for c in spec["containers"] if c is not receiver]
-    for name, value in variant.resources.items():
-        if is_native(name) or name in extended:
-            asked = parse_amount(value, name, rounding="up")
-            theirs = sum(_request(other, name) for other in others)
-            if theirs > asked:
+    beside = [c for c in spec["containers"] if c is not receiver]
+    beside += [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    for name, amount in units(variant.resources).items():
+        if is_kubernetes(name) or name in extended:
+            _require_whole(name, amount)
+            theirs = sum(_request(container, name) for container in beside)
+            if theirs > amount:
                 raise SpecError(
                     f"resources.{name}",
                     f"the template's other containers ask {format_amount(theirs)}, "
-                    f"more than the variant's {format_amount(asked)}; raise it or lower theirs",
+                    f"more than the variant's {format_amount(amount)}; raise it or lower theirs",
                 )
-            _set(receiver, name, asked - theirs)
+            if _has(spec, name):
+                _set(spec, name, amount)
+            else:
+                _set(receiver, name, amount - theirs)
+        else:
+            _drop(receiver, name)
     return spec
+
+
+def _require_whole(name: str, amount: int) -> None:
+    if amount % SCALE and not is_kubernetes(name):
+        text = f"{format_amount(amount)} is not whole, as extended resources are where a device plugin offers them"
+        raise SpecError(f"resources[{name}]", f"{text}; ask whole ones or a pool of another name")
+
+
+def _has(owner: Mapping[str, Any], name: str) -> bool:
+    resources = owner.get("resources") or {}
+    return any(name in (resources.get(kind) or {}) for kind in ("requests", "limits"))
 
 
 def _request(container: Mapping[str, Any], name: str) -> int:
@@ -59,14 +82,20 @@ def _request(container: Mapping[str, Any], name: str) -> int:
     return 0 if value is None else parse_quantity(value, name, rounding="up")
 
 
-def _set(container: dict[str, Any], name: str, units: int) -> None:
-    resources = container["resources"] = dict(container.get("resources") or {})
-    requests = resources["requests"] = dict(resources.get("requests") or {})
-    requests[name] = format_quantity(units, name)
+def _set(owner: Object, name: str, amount: int) -> None:
+    """Let a container, or the pod itself, request so much."""
+    resources = owner["resources"] = dict(owner.get("resources") or {})
+    quantity = format_quantity(amount, name)
+    resources["requests"] = {**(resources.get("requests") or {}), name: quantity}
     limit = (resources.get("limits") or {}).get(name)
-    # Extended resources and huge pages must have equal requests and limits; of the others a limit may only be raised.
-    overcommitted = name in NATIVE
-    if limit is None and overcommitted:
+    if name in _OVERCOMMITTED and (limit is None or parse_quantity(limit, name, rounding="down") >= amount):
         return
-    if limit is None or not overcommitted or parse_quantity(limit, name, rounding="down") < units:
-        resources["limits"] = {**(resources.get("limits") or {}), name: requests[name]}
+    resources["limits"] = {**(resources.get("limits") or {}), name: quantity}
+
+
+def _drop(container: Object, name: str) -> None:
+    if _has(container, name):
+        container["resources"] = {
+            kind: {key: value for key, value in given.items() if key != name} if isinstance(given, Mapping) else given
+            for kind, given in container["resources"].items()
+        }

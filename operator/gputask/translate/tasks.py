@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
-from gputask.api.gputask import GpuTask, Variant
-from gputask.api.problems import problems
+from gputask.api.amounts import units
+from gputask.api.gputask import DeviceRequest, GpuTask, Variant
+from gputask.api.problems import ManifestError, read
 from gputask.api.times import epoch
 from gputask.planner import model
-from gputask.resources.amounts import AmountError, parse_amount
-from gputask.resources.names import collision
 from gputask.translate.direct import refusals
 from gputask.translate.pods import constraints, pod_amounts
 from gputask.translate.podspec import SpecError, with_variant
+from gputask.translate.template import asked_names, quantity_problems, skeleton
 
 
-class TaskError(ValueError):
-    """A GpuTask that cannot be understood: one line for each problem, each with its field."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        super().__init__("; ".join(lines))
-        self.lines = tuple(lines)
+class TaskError(ManifestError):
+    """A GpuTask that cannot be understood: ``lines`` has one line for each problem, each with its field."""
 
 
 class ClassTable:
@@ -33,17 +28,16 @@ class ClassTable:
     """
 
     def __init__(self) -> None:
+        self._by_source: dict[str, model.RequestClass] = {}
         self._classes: dict[model.RequestClass, model.RequestClass] = {}
 
-    def intern(self, request: model.RequestClass) -> model.RequestClass:
-        return self._classes.setdefault(request, request)
-
-
-class _Everything:
-    """Contains every name: before a node is chosen, whatever a variant asks counts as a request of the pod."""
-
-    def __contains__(self, _: object) -> bool:
-        return True
+    def intern(self, source: str, build: Callable[[], model.RequestClass]) -> model.RequestClass:
+        """The class that ``build`` makes of a source; made once for each source, and shared by all that are equal."""
+        found = self._by_source.get(source)
+        if found is None:
+            built = build()
+            found = self._by_source[source] = self._classes.setdefault(built, built)
+        return found
 
 
 def read_task(manifest: Mapping[str, Any]) -> GpuTask:
@@ -52,9 +46,9 @@ def read_task(manifest: Mapping[str, Any]) -> GpuTask:
     :raises TaskError: it does not keep the schema.
     """
     try:
-        return GpuTask.model_validate(manifest)
-    except ValidationError as error:
-        raise TaskError(problems(error, GpuTask)) from None
+        return read(GpuTask, manifest)
+    except ManifestError as error:
+        raise TaskError(error.lines) from None
 
 
 def planner_task(task: GpuTask, classes: ClassTable, *, created: float | None = None) -> model.Task:
@@ -64,80 +58,86 @@ def planner_task(task: GpuTask, classes: ClassTable, *, created: float | None = 
     containers, overhead and host ports count too.
 
     :param created: rank time, if it is not the creation timestamp.
-    :raises TaskError: variants and template do not go together.
+    :raises TaskError: variants and template do not go together, or the template cannot be read.
     """
-    lines: list[str] = []
-    request = None
-    try:
-        request = _request(task, lines)
-    except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
-        # The template is a pod's, and only a server knows all of its schema; what we read of it may be anything.
-        lines.append(f"spec.template: it cannot be read as a pod template: {str(error)[:80] or type(error).__name__}")
-    if lines or request is None:
-        raise TaskError(lines)
     meta, spec = task.metadata, task.spec
     key = f"{meta.namespace or 'default'}/{meta.name}"
-    resolved = task.status.priority if task.status is not None else None  # of priorityClassName
-    if created is None:
-        created = epoch(meta.creation_timestamp) if meta.creation_timestamp else 0.0
+    resolved = task.status.priority  # of priorityClassName
     return model.Task(
         key=key,
         uid=meta.uid or key,
         priority=spec.priority if spec.priority is not None else resolved or 0,
-        created=created,
-        request=classes.intern(request),
+        created=_created(task) if created is None else created,
+        request=_request(task, classes),
         time_limit=None if spec.time_limit_seconds is None else float(spec.time_limit_seconds),
         unsupported=tuple(refusals(task)),
     )
 
 
-def _request(task: GpuTask, lines: list[str]) -> model.RequestClass | None:
-    template = task.spec.template
-    if template is None:
-        return model.RequestClass(tuple(_variant(v, dict(_amounts(v))) for v in task.spec.variants))
-    present = [c["name"] for c in template["spec"]["containers"]]
+def _created(task: GpuTask) -> float:
+    text = task.metadata.creation_timestamp
+    try:
+        return epoch(text) if text else 0.0
+    except ValueError as error:
+        raise TaskError([f"metadata.creationTimestamp: {error}"]) from None
+
+
+def _request(task: GpuTask, classes: ClassTable) -> model.RequestClass:
+    try:
+        spec = skeleton(task.spec.template["spec"])
+        source = json.dumps([_variants_source(task), task.spec.device_containers, spec], sort_keys=True)
+        return classes.intern(source, lambda: _build(task, spec))
+    except TaskError:
+        raise
+    except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
+        # The template is a pod's, and only a server knows all of its schema; what we read of it may be anything.
+        text = str(error)[:80] or type(error).__name__
+        raise TaskError([f"spec.template: it cannot be read as a pod template: {text}"]) from None
+
+
+def _variants_source(task: GpuTask) -> Any:
+    return [variant.model_dump() for variant in task.spec.variants]
+
+
+def _build(task: GpuTask, spec: Mapping[str, Any]) -> model.RequestClass:
+    present = [container["name"] for container in spec["containers"]]
     receivers = task.spec.device_containers or present[:1]
+    lines = [f"spec.template.spec.{line}" for line in quantity_problems(spec)]
     lines += [
         f"spec.deviceContainers: the template has no container {name!r}; it has {', '.join(present)}"
         for name in receivers
         if name not in present
     ]
     if lines:
-        return None
+        raise TaskError(lines)
     variants = []
     for position, variant in enumerate(task.spec.variants):
-        asked = [*variant.resources, *(variant.devices.resources if variant.devices else ())]
-        if (clash := collision(asked)) is not None:
-            lines.append(f"spec.variants[{position}]: {clash}")
         try:
-            spec = with_variant(template, variant, device_containers=receivers, extended=_Everything())
-            variants.append(_variant(variant, pod_amounts(spec)))
+            variants.append(_variant(variant, spec, receivers))
         except SpecError as error:
             lines.append(f"spec.variants[{position}].{error.field}: {error}")
-        except AmountError as error:
-            lines.append(f"spec.template: a container's resources: {error}")
-            break
-    return None if lines else model.RequestClass(tuple(variants), constraints(template["spec"]))
+    if lines:
+        raise TaskError(lines)
+    return model.RequestClass(tuple(variants), constraints(spec))
 
 
-def _amounts(variant: Variant) -> Iterator[tuple[str, int]]:
-    for name, value in variant.resources.items():
-        yield name, parse_amount(value, name, rounding="up")
-
-
-def _variant(variant: Variant, amounts: Mapping[str, int]) -> model.Variant:
+def _variant(variant: Variant, spec: Mapping[str, Any], receivers: Sequence[str]) -> model.Variant:
+    # Names that the template asks must be extended resources wherever its pod runs; all others are pools of ours, or
+    # become requests of just as much on the nodes that have them in allocatable.
+    pod = with_variant({"spec": spec}, variant, device_containers=receivers, extended=asked_names(spec))
     return model.Variant(
         name=variant.name,
-        amounts=tuple(sorted((name, units) for name, units in amounts.items() if units)),
-        devices=_devices(variant),
-        min_time=float(variant.min_time_seconds or 0),
-        weight=float(variant.weight or 1),
+        amounts=_amounts({**units(variant.resources), **pod_amounts(pod)}),
+        devices=_devices(variant.devices),
+        min_time=variant.min_time_seconds or 0.0,
+        weight=variant.weight or 1.0,
     )
 
 
-def _devices(variant: Variant) -> model.DeviceDemand | None:
-    if variant.devices is None:
-        return None
-    amounts = {name: parse_amount(value, name, rounding="up") for name, value in variant.devices.resources.items()}
-    pairs = tuple(sorted((name, units) for name, units in amounts.items() if units))
-    return model.DeviceDemand(variant.devices.count, pairs) if pairs and variant.devices.count else None
+def _devices(request: DeviceRequest | None) -> model.DeviceDemand | None:
+    amounts = _amounts(units(request.resources)) if request is not None else ()
+    return model.DeviceDemand(request.count, amounts) if request is not None and request.count and amounts else None
+
+
+def _amounts(amounts: Mapping[str, int]) -> model.Amounts:
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
