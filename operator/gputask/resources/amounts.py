@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from functools import lru_cache
 from typing import Literal
 
 SCALE = 10_000
@@ -24,7 +25,7 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei"
 _DECIMAL = {unit: Decimal(10) ** power for unit, power in {"k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}.items()}
 _SMALL = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("0.001")}
 
-_NUMBER = re.compile(r"([+-]?)(\d+(?:\.\d+)?)([A-Za-z]*)", re.ASCII)
+_NUMBER = re.compile(r"(-?)(\d+(?:\.\d+)?)([A-Za-z]*)", re.ASCII)
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,2})|([A-Za-z]*))", re.ASCII)
 _LONGEST = 64
 """Characters of the longest number read; every product of it is exact in the context below."""
@@ -58,13 +59,21 @@ def parse_amount(value: object, name: str, *, rounding: Rounding = "up") -> int:
     :returns: units of 1/10000 (of MiB for memory-like names).
     :raises AmountError: one line, without the name (the caller knows where it stands).
     """
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        raise AmountError(f"{echo(value)} is not an amount; write a number like 2 or '0.5'")
+    return _parse_amount(value, name, rounding)
+
+
+# Thousands of tasks ask the same few amounts; the cache tells 1 from 1.0 and "1", for the messages' sake.
+@lru_cache(maxsize=8192, typed=True)
+def _parse_amount(value: int | float | str | Decimal, name: str, rounding: Rounding) -> int:
     text = _plain_text(value)
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise AmountError(f"{echo(value)} is not an amount; write a number like 2 or '0.5', or a quantity like 8Gi")
     sign, digits, unit = match.groups()
     number = Decimal(digits)
-    if sign == "-" and number:
+    if sign:
         raise AmountError(f"{echo(value)} is negative; the smallest amount is 0")
     if unit in ("E", "Ei"):
         raise _out_of_bounds(value)

@@ -25,7 +25,7 @@ _LABEL = re.compile(r"[!-~]{1,63}")
 _NOT_IN_LABELS = set("[],+\"'")
 _SUM = re.compile(r"sum\((.*)\)")
 _RANGE = re.compile(r"range\(\s*(\d{1,9})\s*-\s*(\d{1,9})\s*\)")
-_GROUPS = re.compile(r"(\d{1,9})\s*x\s*(\d{1,9})")
+_GROUPS = re.compile(r"([1-9]\d{0,8})\s*x\s*([1-9]\d{0,8})")
 _TOKEN = re.compile(r"\s*(?:([\[\],])|\"([^\"]*)\"|'([^']*)'|([^\[\],\"']*[^\[\],\"'\s]))\s*")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 MAX_NAME = 63
 
@@ -18,6 +19,7 @@ _TAKEN = {"VARIANT", "DEVICES", "ALLOCATION"}
 _KUBERNETES = {"cpu", "memory", "ephemeral-storage", "pods"}
 
 
+@lru_cache(maxsize=4096)
 def check_name(name: str) -> None:
     """Whether a name can be an annotation key and, upper-cased, the name of an environment variable.
 
@@ -46,6 +48,7 @@ def check_device_id(device_id: str) -> None:
         )
 
 
+@lru_cache(maxsize=4096)
 def env_name(name: str) -> str:
     """The environment variable of a resource: ``runtime/aaa`` is ``GPUTASK_RUNTIME_AAA``."""
     return ENV_PREFIX + _env_suffix(name)

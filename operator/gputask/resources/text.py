@@ -15,14 +15,11 @@ ECHO = 80
 """Characters of somebody's text that a message repeats at most."""
 
 
-class _StrictLoader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """Safe YAML without aliases (which can blow up a short text) and without repeated keys. A number is kept as it
-    was written, so that no amount passes through a float."""
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            raise ValueError("YAML aliases are not read; write the value out")
-        return super().compose_node(parent, index)
+
+class _StrictLoader(_SafeLoader):  # type: ignore[misc]
+    """Safe YAML without repeated keys. A number is kept as it was written, so that no amount passes through a float."""
 
 
 def _mapping(loader: Any, node: Any) -> dict[str, Any]:
@@ -67,9 +64,13 @@ def read_text(text: str) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     try:
+        if any(isinstance(event, yaml.events.AliasEvent) for event in yaml.parse(text, Loader=_SafeLoader)):
+            raise ValueError("YAML aliases are not read, as they can blow up a short text; write the value out")
         return yaml.load(text, Loader=_StrictLoader)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except UnicodeError:
+        raise ValueError("it is no valid Unicode text") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
