@@ -12,11 +12,9 @@ from gputask.api import names
 from gputask.api.gputask import GpuTask
 from gputask.ledger.pods import Literals, allocation_env, pod_name
 from gputask.resources.amounts import format_amount
-from gputask.resources.names import env_name
+from gputask.resources.names import LABELS_SUFFIX, env_name
 from gputask.resources.pools import Allocation
 from gputask.translate.podspec import with_variant
-
-LABELS_SUFFIX = "_LABELS"
 
 
 def manifest(task: GpuTask, *, attempt: int, literals: Literals, extended: Collection[str]) -> dict[str, Any]:
