@@ -169,7 +169,7 @@ def test_b88_unschedulable_tasks_at_the_head_hide_nobody() -> None:
     )
     cluster.step()
     assert len(cluster.running("t")) == 4
-    assert cluster.reason("head0") == "asks 1 gpuSlot/7, and no node has it"
+    assert cluster.reason("head0") == "asks 1 gpuSlot/7, and no node has any"
 
 
 def test_b96_an_own_binder_obeys_the_filters() -> None:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from gputask.planner.filters import refusal
-from gputask.planner.model import HOST_PORT, PODS, Action, Decision, Node, Plan, Snapshot, Task, Variant
+from gputask.planner.model import HOST_PORT, PODS, Action, Decision, Node, Plan, Snapshot, Variant
 from gputask.resources.amounts import SCALE
 from gputask.resources.pools import Allocation, Health, IndexedPool, Pool, UnknownPool
 
@@ -80,7 +80,9 @@ def _check_request(decision: Decision, node: Node) -> None:
     for key, units in allocation.amounts.items():
         if isinstance(node.resources.pool(key), IndexedPool):
             labels = allocation.labels.get(key, ())
-            _expect(len(labels) == -(-units // SCALE) == len(set(labels)), "R3 a label for each whole", f"{where} {key}")
+            _expect(
+                len(labels) == -(-units // SCALE) == len(set(labels)), "R3 a label for each whole", f"{where} {key}"
+            )
 
 
 def _expected(variant: Variant, node: Node, allocation: Allocation) -> dict[str, int]:

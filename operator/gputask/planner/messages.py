@@ -8,7 +8,7 @@ import numpy as np
 
 from gputask.planner.filters import refusal
 from gputask.planner.model import NodeConstraints, Reason
-from gputask.planner.probe import Probe
+from gputask.planner.probe import Probe, ProbePart
 from gputask.planner.reasons import cells
 from gputask.planner.table import Bools, Ints, Table, View
 from gputask.resources.amounts import format_amount
@@ -60,40 +60,41 @@ def infeasible(probes: Sequence[Probe], table: Table, constraints: NodeConstrain
 
 
 def _lacks(probe: Probe, table: Table) -> Iterator[str]:
+    """What no node that lives long enough has, amount by amount."""
     if not probe.lasting.any():
         yield f"asks a node that lives {probe.option.min_time:g} s, and none does"
         return
     for key, units in probe.fixed:
-        if key in table.rows:
-            yield from _larger_than_any(key, units, table.node[View.EMPTY, table.rows[key]], probe.lasting, table)
-        else:
-            yield f"asks {format_amount(units)} {key}, and no node has it"
+        values = (
+            table.node[View.EMPTY, table.rows[key]] if key in table.rows else np.zeros_like(probe.lasting, np.int64)
+        )
+        yield from _larger_than_any(key, units, np.where(probe.lasting, values, 0), table.node_names)
     for part in probe.parts:
-        lasting = part.allowed & probe.lasting[table.node_of]
-        if not lasting.any():
-            yield f"asks a device with {' and '.join(table.pools[row] for row, _ in part.rows)}, and no node has it"
-            continue
-        covered = table.per_node(lasting & part.covered(table.device[View.EMPTY]))
-        if covered.any():
-            if covered.max() < part.count:
-                node = table.states[int(np.argmax(covered))].node.name
-                yield f"asks {part.count} such devices; the most on one node is {covered.max()} on {node}"
-            continue
+        yield from _part_lacks(part, probe.lasting, table)
+
+
+def _part_lacks(part: ProbePart, lasting: Bools, table: Table) -> Iterator[str]:
+    allowed = part.allowed & lasting[table.node_of]
+    covered = table.per_node(allowed & part.covered(table.device[View.EMPTY]))
+    if not covered.any():
+        names = [table.node_names[n] for n in table.node_of]
         for row, units in part.rows:
-            values = np.where(lasting, table.device[View.EMPTY, row], -1)
-            d = int(np.argmax(values))
-            if values[d] < units:
-                asked = f"asks {format_amount(units)} {table.pools[row]} on one device"
-                node = table.states[int(table.node_of[d])].node.name
-                yield f"{asked}; the largest is {format_amount(int(values[d]))} on {node}"
+            values = np.where(allowed, table.device[View.EMPTY, row], 0)
+            yield from _larger_than_any(f"{table.pools[row]} on one device", units, values, names)
+    elif covered.max() < part.count:
+        most = int(np.argmax(covered))
+        yield f"asks {part.count} such devices; the most on one node is {covered[most]} on {table.node_names[most]}"
 
 
-def _larger_than_any(key: str, units: int, row: Ints, lasting: Bools, table: Table) -> Iterator[str]:
-    values = np.where(lasting, row, -1)
-    n = int(np.argmax(values))
-    if values[n] < units:
-        largest = format_amount(int(values[n]))
-        yield f"asks {format_amount(units)} {key}; the largest is {largest} on {table.states[n].node.name}"
+def _larger_than_any(what: str, units: int, values: Ints, names: Sequence[str]) -> Iterator[str]:
+    largest = int(values.max(initial=0))
+    if largest >= units:
+        return
+    if largest == 0:
+        yield f"asks {format_amount(units)} {what}, and no node has any"
+    else:
+        node = names[int(np.argmax(values))]
+        yield f"asks {format_amount(units)} {what}; the largest is {format_amount(largest)} on {node}"
 
 
 def _together(probe: Probe) -> str:

@@ -37,6 +37,7 @@ class Table:
 
     def __init__(self, states: Sequence[NodeState], options: Iterable[Option]) -> None:
         self.states = states
+        self.node_names = [state.node.name for state in states]
         self._dirty: set[int] = set()
         self._names: dict[str, list[int]] = {}
         self.node_of = np.array([s.index for s in states for _ in s.devices], dtype=np.int64)

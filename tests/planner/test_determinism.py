@@ -1,0 +1,176 @@
+"""R8: a pass is a function of its snapshot; order and names do not matter. R9 and R10: a pass ends, whatever comes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputask.planner.invariants import check_invariants
+from gputask.planner.model import Action, Node, NodeConstraints, Plan, RequestClass, Variant
+from gputask.planner.plan import plan
+from support.cluster import Cluster, NodeBuilder, TaskBuilder, many, node, task
+
+NAMES = ("cpu", "mem", "lic", "slot", "vram")
+
+
+def build(seed: int, rename: Callable[[str], str] = str) -> Cluster:
+    """A random cluster of unlike nodes, some running work and a queue of unlike tasks."""
+    rng = random.Random(seed)
+    cpu, mem, lic, slot, vram = (rename(name) for name in NAMES)
+    cluster = Cluster(*(_random_node(rng, f"n{i}", cpu, mem, lic, slot, vram) for i in range(rng.randint(2, 5))))
+    cluster.submit(*(_random_task(rng, f"old{i}", cpu, mem, lic, slot, vram) for i in range(8))).step(at=0)
+    cluster.waiting.clear()
+    cluster.holds = ()
+    return cluster.submit(*(_random_task(rng, f"t{i}", cpu, mem, lic, slot, vram) for i in range(14)))
+
+
+def _random_node(rng: random.Random, name: str, cpu: str, mem: str, lic: str, slot: str, vram: str) -> NodeBuilder:
+    built = node(name).has({cpu: rng.choice([4, 8]), mem: rng.choice([10, 20])})
+    if rng.random() < 0.5:
+        built.has({lic: [f"k{i}" for i in range(rng.randint(1, 3))]})
+    for card in range(rng.choice([0, 0, 1, 2])):
+        built.card(str(card), **{slot: ["a", "b"], vram: rng.choice([8, 16])})
+    return built
+
+
+def _random_task(rng: random.Random, name: str, cpu: str, mem: str, lic: str, slot: str, vram: str) -> TaskBuilder:
+    made = task(name, rng.choice([0, 0, 1, 5]), limit=rng.choice([None, None, 30.0, 60.0]))
+    for _ in range(rng.randint(1, 3)):
+        kind = rng.choice(["node", "card", "licence"])
+        asked = {cpu: rng.randint(1, 5), mem: rng.randint(0, 8)}
+        if kind == "card":
+            made.wants(asked, devices=(rng.choice([1, 1, 2]), {slot: 1, vram: rng.randint(2, 9)}))
+        elif kind == "licence":
+            made.wants({**asked, lic: rng.choice(["0.5", "1", "1.5"])})
+        else:
+            made.wants(asked)
+    return made
+
+
+def told(decided: Plan) -> list[tuple[object, ...]]:
+    """What a plan says without the names of resources."""
+    decisions = [
+        (d.action, d.task.key, d.node, d.variant_index, d.starts_by, d.allocation.devices) for d in decided.decisions
+    ]
+    return [*decisions, *((w.task.key, w.feasible, w.counts) for w in decided.waiting)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.randoms(use_true_random=False))
+def test_the_order_of_nodes_and_tasks_does_not_matter(seed: int, rng: random.Random) -> None:
+    snapshot = build(seed).snapshot()
+    nodes, tasks = list(snapshot.nodes), list(snapshot.tasks)
+    rng.shuffle(nodes)
+    rng.shuffle(tasks)
+    assert plan(snapshot, 0.0) == plan(replace(snapshot, nodes=tuple(nodes), tasks=tuple(tasks)), 0.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.permutations(NAMES))
+def test_the_names_of_resources_do_not_matter(seed: int, names: list[str]) -> None:
+    renamed = dict(zip(NAMES, names, strict=True))
+    assert told(build(seed).step()) == told(build(seed, renamed.__getitem__).step())
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6))
+def test_a_second_pass_starts_nothing_and_moves_no_hold(seed: int) -> None:
+    cluster = build(seed)
+    cluster.step(at=0)
+    holds = [(h.task, h.node, h.since) for h in cluster.holds]
+    again = cluster.step(at=0)
+    assert [d.task.key for d in again.decisions if d.action is Action.PLACE] == []
+    assert [(h.task, h.node, h.since) for h in cluster.holds] == holds
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_the_queue_one_by_one_starts_the_same_as_all_at_once(seed: int) -> None:
+    """Submitted in rank order with a pass after each, when nobody has to wait for another."""
+    at_once, one_by_one = build(seed), build(seed)
+    at_once.step(at=0)
+    ranked = sorted(one_by_one.waiting.values(), key=lambda t: t.rank)
+    one_by_one.waiting.clear()
+    for each in ranked:
+        one_by_one.waiting[each.key] = each
+        one_by_one.step(at=0)
+    assert at_once.placed.keys() == one_by_one.placed.keys()
+    assert {k: d.node for k, d in at_once.placed.items()} == {k: d.node for k, d in one_by_one.placed.items()}
+
+
+def test_a_pass_that_runs_out_of_budget_is_valid_and_the_next_one_goes_on() -> None:
+    cluster = Cluster(node("n").has(c=100))
+    for i in range(6):
+        cluster.submit(task(f"t{i}").wants(c=i + 1))
+    left = iter([True, True, False])
+    cut = plan(cluster.snapshot(), 0.0, budget=lambda: next(left, False))
+    check_invariants(cluster.snapshot(), cut)
+    assert cut.cut
+    assert [d.task.key for d in cut.decisions] == ["ns/t0", "ns/t1"]
+    assert len(cut.waiting) == 4
+    cluster.step()
+    assert len(cluster.running()) == 6
+
+
+class _Hostile:
+    """Raises whatever one does with it."""
+
+    def _raise(self, *_: object) -> Any:
+        raise RuntimeError("hostile")
+
+    __iter__ = __len__ = __getattr__ = __hash__ = __eq__ = _raise  # type: ignore[assignment]
+
+
+def _bad_request() -> RequestClass:
+    return RequestClass((Variant("bad", (("c", "many"),)),))  # type: ignore[arg-type]
+
+
+def _bad_nodes() -> Iterator[Node]:
+    good = node("bad").has(c=4).build()
+    yield replace(good, resources=_Hostile())  # type: ignore[arg-type]
+    yield replace(good, labels=_Hostile())  # type: ignore[arg-type]
+    yield replace(good, running=(_Hostile(),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", list(_bad_nodes()), ids=["resources", "labels", "running"])
+def test_a_node_that_raises_is_skipped_and_named(bad: Node) -> None:
+    cluster = Cluster(node("good").has(c=4).with_(labels={"x": "y"}))
+    cluster.submit(task("t").wants(c=4).only_where(NodeConstraints(node_selector=(("x", "y"),))))
+    snapshot = cluster.snapshot()
+    decided = plan(replace(snapshot, nodes=(bad, *snapshot.nodes)), 0.0)
+    assert [d.node for d in decided.decisions] == ["good"]
+    assert any("node bad" in fault for fault in decided.faults)
+
+
+def test_a_class_that_raises_is_skipped_and_the_pass_goes_on() -> None:
+    cluster = Cluster(node("n").has(c=4))
+    cluster.submit(task("bad", 9).wants(c=1), task("good").wants(c=4))
+    bad = replace(cluster.waiting["ns/bad"], request=_bad_request())
+    snapshot = replace(cluster.snapshot(), tasks=(bad, cluster.waiting["ns/good"]))
+    decided = plan(snapshot, 0.0)
+    assert [d.task.key for d in decided.decisions] == ["ns/good"]
+    assert [w.task.key for w in decided.waiting] == ["ns/bad"]
+    assert "skipped" in decided.waiting[0].message
+    assert len(decided.faults) == 1
+
+
+def test_a_task_that_raises_is_skipped_and_the_pass_goes_on() -> None:
+    cluster = Cluster(node("n").has(c=4))
+    cluster.submit(task("bad", 9).wants(c=1), task("good").wants(c=4))
+    bad = replace(cluster.waiting["ns/bad"], request=_Hostile())  # type: ignore[arg-type]
+    decided = plan(replace(cluster.snapshot(), tasks=(bad, cluster.waiting["ns/good"])), 0.0)
+    assert [d.task.key for d in decided.decisions] == ["ns/good"]
+    assert decided.faults == ("task ns/bad is skipped: RuntimeError('hostile')",)
+
+
+def test_many_equal_tasks_are_decided_as_one_by_one() -> None:
+    cluster = Cluster(*(node(f"n{i}").has(c=7) for i in range(3)))
+    cluster.submit(*(t.wants(c=3) for t in many(8, "t")))
+    cluster.step()
+    assert [cluster.where(f"t{i}") for i in range(8)] == ["n0", "n0", "n1", "n1", "n2", "n2", None, None]
