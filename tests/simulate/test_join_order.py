@@ -51,3 +51,9 @@ def test_later_versions_of_a_node_keep_their_instants_and_overtaken_ones_are_not
         (100, "a", 2),
         (300, "a", 3),
     ]
+
+
+def test_a_node_that_would_be_gone_when_it_joins_never_comes():
+    versions = [NodeVersion(node("a", cpu=1).node, at=0, until=50), at(100, "b")]
+    assert [(v.at, v.node.name) for v in reorder(versions, "reverse")] == [(0, "b")]
+    assert [(v.at, v.node.name) for v in reorder(versions, "given")] == [(0, "a"), (100, "b")]

@@ -79,6 +79,11 @@ class _Builder:
 
     def _until(self, found: Object) -> Millis | None:
         until = sim_seconds(found, names.SIM_UNTIL, self.problems)
+        # Whatever is wrong with the other instant is said where that one is read.
+        if until is not None and until < (sim_seconds(found, names.SIM_AT, []) or 0):
+            at, end = (sim_annotation(found, key) for key in (names.SIM_AT, names.SIM_UNTIL))
+            field = f"metadata.annotations[{names.SIM_UNTIL}]"
+            self.problems.append(f"{found}: {field}: {end!r} is before its {names.SIM_AT}, {at!r}")
         return until if self._simulated else None
 
     # --- nodes and foreign pods ---------------------------------------------------------------------
@@ -105,12 +110,17 @@ class _Builder:
         use = self._read(found, lambda: foreign(found.manifest))
         if use is None or not isinstance(node, str):
             return None
-        until, runs = self._until(found), sim_seconds(found, names.SIM_RUNS, self.problems)
+        at, until = self._at(found) or 0, self._until(found)
+        runs = sim_seconds(found, names.SIM_RUNS, self.problems)
         if runs is not None and self._simulated:
-            start = found.status.get("startTime")
-            began = 0 if start is None else round(((self._read(found, lambda: epoch(start)) or 0) - self._now) * 1000)
-            until = min(max(began + runs, 0), until if until is not None else began + runs)
-        return ForeignUse(node, use, self._at(found) or 0, until)
+            began = self._began(found) if found.status.get("startTime") else at
+            ends = max(began + runs, at)
+            until = ends if until is None else min(until, ends)
+        return ForeignUse(node, use, at, until)
+
+    def _began(self, found: Object) -> Millis:
+        start = self._read(found, lambda: epoch(found.status["startTime"]))
+        return round(((start or 0.0) - self._now) * 1000)
 
     # --- tasks --------------------------------------------------------------------------------------
 

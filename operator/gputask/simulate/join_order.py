@@ -44,6 +44,8 @@ def _names(given: list[str], order: str, seed: int) -> list[str]:
 
 
 def _moved(versions: list[NodeVersion], slot: Millis) -> list[NodeVersion]:
-    """Its versions when it joins at another instant: the one in force there comes first, later ones stay."""
+    """Its versions when it joins at another instant: the one in force there comes first, later ones stay. One that
+    would be gone by then never comes."""
     in_force = [version for version in versions if version.at <= slot] or versions[:1]
-    return [replace(in_force[-1], at=slot), *(version for version in versions[1:] if version.at > slot)]
+    moved = [replace(in_force[-1], at=slot), *(version for version in versions[1:] if version.at > slot)]
+    return [version for version in moved if version.until is None or version.at < version.until]
