@@ -60,7 +60,7 @@ def task(
     **sim: Any,
 ) -> SimTask:
     """A task of the default namespace. Times in seconds, also ``runs``, ``until`` and ``backoff``."""
-    for key in {"runs", "until", "backoff"} & sim.keys():
+    for key in [key for key in ("runs", "until", "backoff") if sim.get(key) is not None]:
         sim[key] = round(sim[key] * 1000)
     key = f"default/{name}"
     words = Task(
