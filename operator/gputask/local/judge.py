@@ -12,7 +12,6 @@ declarations, its own sums. So it can be wrong only in its own way. What it hold
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -150,17 +149,25 @@ def declared(node: Object) -> dict[str, tuple[Decimal, frozenset[str] | None]]:
     pools: dict[str, tuple[Decimal, frozenset[str] | None]] = {}
     for name, value in (node.get("status", {}).get("allocatable") or {}).items():
         pools[name] = (_quantity(str(value), in_bytes=name in {"memory", "ephemeral-storage"}), None)
-    devices = json.loads(annotations.get("gputask.dev/devices") or "[]")
+    devices = _loaded(annotations.get("gputask.dev/devices"), [])
     ids = {str(d["id"]) for d in devices}
     by_index = {str(d["index"]): str(d["id"]) for d in devices if d.get("index") is not None}
     for device in devices:
         for name, value in device.get("resources", {}).items():
             pools[f"{name}/{device['id']}"] = _pool(value)
-    for name, value in (yaml.safe_load(annotations.get("gputask.dev/resources") or "{}") or {}).items():
+    for name, value in _loaded(annotations.get("gputask.dev/resources"), {}).items():
         base, slash, suffix = str(name).rpartition("/")
         device_id = suffix if suffix in ids else by_index.get(suffix, suffix)
         pools[f"{base}/{device_id}" if slash else str(name)] = _pool(value)
     return pools
+
+
+def _loaded(text: str | None, nothing: Any) -> Any:
+    """An annotation; what cannot be read declares nothing."""
+    try:
+        return yaml.safe_load(text or "") or nothing
+    except yaml.YAMLError:
+        return nothing
 
 
 def _pool(value: Any) -> tuple[Decimal, frozenset[str] | None]:
