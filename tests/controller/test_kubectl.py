@@ -31,7 +31,7 @@ async def test_a_task_applied_with_kubectl_shows_variant_node_and_devices_and_it
     tmp_path: Path,
 ) -> None:
     cards = {"GPU-a": {"gpuMemoryMB": 24000}}
-    async with operated(gpu_node("node-1", cards=cards)) as world:
+    async with operated(gpu_node("node-1", cards=cards), speed=50) as world:
         manifest = task("train", variants=[on_device("on-card", gpuMemoryMB=20000), variant("on-cpu", cpu=4)])
         await kubectl(world, tmp_path, "apply", "-f", "-", stdin=json.dumps(manifest))
         await world.reaches("train", "Running")

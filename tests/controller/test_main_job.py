@@ -143,7 +143,10 @@ async def test_a_pod_that_somebody_deletes_is_replaced() -> None:
 
 
 async def test_a_restarted_operator_leaves_running_tasks_alone_and_goes_on_with_the_queue() -> None:
-    async with LocalCluster(nodes=[gpu_node(cards=CARDS)], history=True) as local, Client(local.connection) as client:
+    async with (
+        LocalCluster(nodes=[gpu_node(cards=CARDS)], history=True, speed=20) as local,
+        Client(local.connection) as client,
+    ):
         async with operated_by(local, client) as world:
             await world.apply(*(task(f"t{n}", variants=[on_device(gpuMemoryMB=24000)]) for n in range(3)))
 
@@ -193,7 +196,7 @@ async def test_the_entries_of_a_deleted_node_go_when_its_pods_are_gone_and_the_g
 
 
 async def test_foreign_pods_take_from_what_a_node_has_left() -> None:
-    async with operated(gpu_node(cpu=4)) as world:
+    async with operated(gpu_node(cpu=4), speed=100) as world:
         container = {"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "3"}}}
         await world.apply(
             {
