@@ -40,9 +40,8 @@ def test_memory_with_a_unit_is_the_exact_number_of_mib_rounded_once(number, unit
 
 @given(numbers)
 def test_a_plain_number_is_exact_or_refused(number):
-    exact = Fraction(number) * SCALE
-    if exact.denominator == 1:
-        assert parse_amount(number, "lic") == exact
+    if len(number.partition(".")[2]) <= 4:
+        assert parse_amount(number, "lic") == Fraction(number) * SCALE
     else:
         with pytest.raises(AmountError, match="more than 4 decimals; round it to 4"):
             parse_amount(number, "lic")
@@ -63,19 +62,23 @@ def test_a_quantity_of_kubernetes_never_loses_capacity_to_rounding_up(number, su
     try:
         down = parse_quantity(number + suffix, "memory", rounding="down")
         up = parse_quantity(number + suffix, "memory", rounding="up")
-    except AmountError as error:
-        assert "out of bounds" in str(error)
+    except AmountError as caught:
+        error = str(caught)
     else:
+        error = None
         assert 0 <= up - down <= 1
+    assert error is None or "out of bounds" in error
 
 
 @given(st.text(max_size=80), st.sampled_from(["cpu", "memory", "lic", "gpuMemoryMB/0"]))
 def test_any_text_is_an_amount_or_one_clear_line(text, name):
     try:
-        assert 0 <= parse_amount(text, name) <= MAX_AMOUNT * SCALE
-    except AmountError as error:
-        assert "\n" not in str(error)
-        assert len(str(error)) < 250
+        units, error = parse_amount(text, name), ""
+    except AmountError as caught:
+        units, error = 0, str(caught)
+    assert 0 <= units <= MAX_AMOUNT * SCALE
+    assert "\n" not in error
+    assert len(error) < 250
 
 
 @pytest.mark.parametrize("text", ["8000", 8000, "8000Mi", "8000.0"])
@@ -130,7 +133,7 @@ def test_a_unit_that_makes_no_sense_is_named_with_what_would_be_right(value, nam
 
 def test_v06_a_fifth_decimal_is_refused():
     assert parse_amount("333.3333", "lic") == 3_333_333
-    with pytest.raises(AmountError, match="'0.00001' has more than 4 decimals; round it to 4"):
+    with pytest.raises(AmountError, match=r"'0\.00001' has more than 4 decimals; round it to 4"):
         parse_amount("0.00001", "lic")
     with pytest.raises(AmountError, match="more than 4 decimals"):
         parse_amount(0.00001, "lic")

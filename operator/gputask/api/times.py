@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from gputask.resources.amounts import echo
+
 
 def epoch(text: str) -> float:
     """Seconds since the epoch.
@@ -15,7 +17,7 @@ def epoch(text: str) -> float:
     except (TypeError, ValueError):
         moment = None
     if moment is None or moment.tzinfo is None or "T" not in text.upper():
-        raise ValueError(f"{text[:80]!r} is not a time; write it like 2026-01-31T12:00:00Z")
+        raise ValueError(f"{echo(text)} is not a time; write it like 2026-01-31T12:00:00Z")
     return moment.timestamp()
 
 

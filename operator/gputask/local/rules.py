@@ -53,7 +53,8 @@ def _roots(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=1024)
 def _fields_used(text: str) -> frozenset[str] | None:
     """The fields of self and oldSelf that a rule names, or None if it uses one of them as a whole."""
-    if re.search(r"\b(?:self|oldSelf)\b(?!\s*\.\s*[A-Za-z_])", text):
+    # A name that is called (self.all(...)) is a function of the whole, and no field.
+    if re.search(r"\b(?:self|oldSelf)\b(?!\s*\.\s*[A-Za-z_]\w*\b(?!\s*\())", text):
         return None
     return frozenset(re.findall(r"\b(?:self|oldSelf)\s*\.\s*(\w+)", text))
 

@@ -77,13 +77,10 @@ def _parse_amount(value: int | float | str | Decimal, name: str, rounding: Round
         raise AmountError(f"{echo(value)} is negative; the smallest amount is 0")
     if unit in ("E", "Ei"):
         raise _out_of_bounds(value)
-    if unit or is_kubernetes_bytes(name):
-        scaled = _round(_in_wholes(number, unit, name, value), rounding)
-    else:
-        scaled = _EXACT.multiply(number, Decimal(SCALE))
-        if scaled != scaled.to_integral_value():
-            raise AmountError(f"{echo(value)} has more than {_DECIMALS} decimals; round it to {_DECIMALS}")
-    return _bounded(scaled, value)
+    # Zeros count as decimals too: a schema's pattern cannot tell them from others.
+    if not unit and len(digits.partition(".")[2]) > _DECIMALS:
+        raise AmountError(f"{echo(value)} has more than {_DECIMALS} decimals; round it to {_DECIMALS}")
+    return _bounded(_round(_in_wholes(number, unit, name, value), rounding), value)
 
 
 def parse_quantity(value: object, name: str, *, rounding: Rounding) -> int:
@@ -136,7 +133,7 @@ def _plain_text(value: object) -> str:
         raise AmountError(f"{echo(value)} is not an amount; write a number like 2 or '0.5'")
     if isinstance(value, int) and abs(value) >= 10**_LONGEST:
         raise _out_of_bounds(value)
-    return str(value).strip()
+    return str(value)
 
 
 def _in_wholes(number: Decimal, unit: str, name: str, value: object) -> Decimal:
@@ -152,7 +149,8 @@ def _in_wholes(number: Decimal, unit: str, name: str, value: object) -> Decimal:
         right = "Ki, Mi, Gi, Ti, k, M, G, T or none" if is_memory(name) else "m, k, M, G or none"
         raise AmountError(f"unit {unit!r} of {echo(value)} is unknown; use {right}")
     wholes = _EXACT.multiply(number, _factor(unit))
-    return _EXACT.divide(wholes, Decimal(_MIB)) if is_memory(name) else wholes
+    in_bytes = is_kubernetes_bytes(name) or (unit and is_memory(name))
+    return _EXACT.divide(wholes, Decimal(_MIB)) if in_bytes else wholes
 
 
 def _factor(unit: str) -> Decimal:

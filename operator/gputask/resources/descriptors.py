@@ -44,7 +44,7 @@ def parse_pool(value: object, name: str) -> Pool:
     if text.startswith("["):
         return _indexed(_labels(_nested(text)))
     if match := _SUM.fullmatch(text):
-        return SumPool(parse_amount(match[1], name, rounding="down"))
+        return SumPool(parse_amount(match[1].strip(), name, rounding="down"))
     if match := _RANGE.fullmatch(text):
         return _range(int(match[1]), int(match[2]))
     if match := _GROUPS.fullmatch(text):
