@@ -90,7 +90,7 @@ async def test_v30_sixteen_at_once_on_four_cards_run_two_on_each() -> None:
 
 
 async def test_v27_waiting_tasks_start_by_priority_and_then_by_age() -> None:
-    async with operated(gpu_node(cards={"card-a": {"gpuMemoryMB": 8192}})) as world:
+    async with operated(gpu_node(cards={"card-a": {"gpuMemoryMB": 8192}}), speed=100) as world:
         await world.apply(task("first", variants=[on_device(gpuMemoryMB=8192)]))
         await world.reaches("first", "Running")
         for name, priority in (("t1", 100), ("t2", 300), ("t3", 300)):
@@ -139,7 +139,7 @@ async def test_b88_hundreds_of_tasks_that_can_never_run_do_not_hide_the_four_tha
 
 
 async def test_v31_a_pod_deleted_between_decision_and_bind_leaves_nothing_reserved() -> None:
-    async with operated(gpu_node(cards={"card-a": {"gpuSlot": 1}})) as world:
+    async with operated(gpu_node(cards={"card-a": {"gpuSlot": 1}}), speed=100) as world:
         binds = 0
 
         async def delete_before_the_first_bind(request, handle):  # type: ignore[no-untyped-def]
