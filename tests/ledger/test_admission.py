@@ -10,6 +10,9 @@ import pytest
 from gputask.kube.resources import GPUTASKS, PODS
 from gputask.ledger.claims import ClaimState, claim_of
 from gputask.ledger.outcome import Kind
+from gputask.ledger.pods import Literals
+from gputask.resources.amounts import SCALE
+from gputask.resources.pools import Allocation
 from support.protocol import (
     NAMESPACE,
     World,
@@ -213,6 +216,16 @@ async def test_after_no_room_the_next_attempt_has_the_next_number(w: World) -> N
     claim = claim_of(await w.task())
     assert claim is not None
     assert (claim.attempt, claim.literals) == (2, on_card(1_000))
+
+
+async def test_a_claim_of_another_variant_leaves_nothing_of_the_one_before(w: World) -> None:
+    task = await w.submit()
+    assert (await w.operator.begin(task, on_card(30_000))).kind is Kind.NO_ROOM
+    on_cpu = Literals("n1", "cpu", 1, Allocation({"cpu": 2 * SCALE}))
+    assert (await w.operator.begin(await w.task(), on_cpu)).kind is Kind.BOUND
+    claim = claim_of(await w.task())
+    assert claim is not None
+    assert claim.literals == on_cpu
 
 
 # --- lines 6 to 8 ---

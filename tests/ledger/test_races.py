@@ -32,7 +32,8 @@ def jitter(rng: random.Random) -> Effect:
     """A network that is never twice equally fast."""
 
     async def effect(_request: Request, send: Callable[[], Any]) -> Response:
-        await asyncio.sleep(rng.random() * 0.002)
+        for _ in range(rng.randrange(30)):
+            await asyncio.sleep(0)
         response: Response = await send()
         return response
 

@@ -280,6 +280,26 @@ async def test_nothing_is_proven_by_absence_from_a_cache(w: World) -> None:
     assert claim.live
 
 
+async def test_a_claimed_pod_that_only_the_cache_lacks_goes_on_and_is_not_ended(w: World) -> None:
+    await begin_and_kill(w, 3, "before")  # claimed, not reserved
+    fresh = await w.another()
+    fresh.cache.pods.clear()
+    await fresh.recovery.sweep((await w.task())["metadata"]["uid"])
+    claim = claim_of(await w.task())
+    assert claim is not None
+    assert (claim.attempt, claim.live) == (1, True)
+    assert set(await w.entries()) == {claim.pod_uid}
+
+
+async def test_a_task_that_only_the_cache_lacks_keeps_its_pod(w: World) -> None:
+    await begin_and_kill(w, 3, "before")
+    fresh = await w.another()
+    uid = (await w.task())["metadata"]["uid"]
+    fresh.cache.tasks.clear()
+    await fresh.recovery.sweep(uid)
+    assert len(await w.pods()) == 1
+
+
 async def test_a_sweep_never_touches_what_an_admission_is_at_work_on(w: World) -> None:
     task = await w.submit()
     gate = asyncio.Event()

@@ -192,13 +192,12 @@ class NodeLedgers:
                     _settle(batch, {}, Rejected(f"there is no GpuNode {node}"))
                     return
                 ledger, rejected = self._fold(version.ledger, batch)
-                if ledger is None and live:
-                    _settle(batch, rejected, Applied(version.ledger))
-                    return
-                if not live and (ledger is None or rejected):
+                if ledger is None:
+                    if live:
+                        _settle(batch, rejected, Applied(version.ledger))
+                        return
                     version = None  # decided without a PUT: only on what is stored now
                     continue
-                assert ledger is not None
                 version = await self._write(node, home, version, ledger)
                 _settle(batch, rejected, Applied(version.ledger))
                 return
