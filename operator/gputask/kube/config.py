@@ -39,6 +39,7 @@ class Connection:
     """The namespace of the context, or of our own pod."""
 
 
+_DEFAULT = "~/.kube/config"
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -54,12 +55,12 @@ def connect(*, kubeconfig: Path | None = None, context: str | None = None) -> Co
     configuration = client.Configuration()
     if kubeconfig is not None and not kubeconfig.is_file():
         raise KubeConfigError(f"kubeconfig {kubeconfig}: no such file; name an existing one with --kubeconfig")
-    where = f"kubeconfig {kubeconfig}" if kubeconfig is not None else "kubeconfig"
+    path = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or _DEFAULT
+    where = f"kubeconfig {path}"
     try:
         if kubeconfig is None and _is_pod():
             config.load_incluster_config(client_configuration=configuration)
             return _connection(configuration, namespace=_OWN_NAMESPACE.read_text().strip())
-        path = str(kubeconfig) if kubeconfig is not None else None
         config.load_kube_config(config_file=path, context=context, client_configuration=configuration)
         _, active = config.list_kube_config_contexts(config_file=path)
         return _connection(configuration, namespace=active["context"].get("namespace") or "default")
@@ -75,9 +76,8 @@ def _is_pod() -> bool:
 
 def _connection(configuration: Any, *, namespace: str) -> Connection:
     def authorization() -> str | None:
-        value: str | None = configuration.get_api_key_with_prefix("authorization")
-        if value is None and configuration.username:
-            return str(configuration.get_basic_auth_token())
+        # The key was "authorization" before version 36 of the package. Asking renews what has expired.
+        value: str | None = configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         return value
 
     return Connection(
