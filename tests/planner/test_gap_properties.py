@@ -82,25 +82,25 @@ def check_no_hold_is_delayed(cluster: Cluster) -> None:
             assert beside is None, f"R6: {decision.task.key} is delayed beside {beside}"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(clusters(fractions=False))
 def test_no_admission_delays_a_hold_of_whole_labels(cluster: Cluster) -> None:
     check_no_hold_is_delayed(cluster)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(clusters(fractions=True))
 def test_no_admission_delays_a_hold_of_fractions(cluster: Cluster) -> None:
     check_no_hold_is_delayed(cluster)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(crowds())
 def test_no_admission_delays_one_of_several_holds(cluster: Cluster) -> None:
     check_no_hold_is_delayed(cluster)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(clusters(fractions=False) | crowds())
 def test_nothing_waits_that_could_start_without_delaying_a_hold(cluster: Cluster) -> None:
     cluster.step()
@@ -151,7 +151,7 @@ def _labelled(at: Node, running: list[Allocation], asked: Allocation) -> Allocat
     return Allocation(asked.amounts, labels)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(clusters(fractions=True) | crowds())
 def test_a_second_pass_starts_nothing(cluster: Cluster) -> None:
     cluster.step()
@@ -161,7 +161,7 @@ def test_a_second_pass_starts_nothing(cluster: Cluster) -> None:
     assert [(h.task, h.node) for h in again.holds] == [(h.task, h.node) for h in holds]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(clusters(fractions=True) | crowds())
 def test_no_higher_task_waits_that_fits_beside_everything(cluster: Cluster) -> None:
     """R1: no inversion. Whoever fits beside all that runs and all holds above it has started."""

@@ -120,27 +120,19 @@ class HoldFinder:
     def _guaranteed_start(
         self, state: NodeState, option: Option, only: frozenset[str] | None
     ) -> tuple[float, Choice | None]:
-        """T* on a node: the first end of an occupant after which the option fits beside all that may remain."""
-        occupants = list(state.occupants())
-        ends = sorted({o.ends for o in occupants if o.ends != inf})
+        """T* on a node: the first guaranteed end after which the option fits beside all that may remain."""
         lives = state.node.lives_until
-        if lives is not None:
-            ends = [end for end in ends if lives - end >= option.min_time]
-
-        def at(end: float) -> Choice | None:
-            later = state.empty.less(o.allocation for o in occupants if o.ends > end)
-            return choose(state, option, later.meet(state.unheld), only=only)
-
-        if not ends or (best := at(ends[-1])) is None:
+        timeline = [(end, stock) for end, stock in state.timeline() if lives is None or lives - end >= option.min_time]
+        if not timeline or (best := choose(state, option, timeline[-1][1], only=only)) is None:
             return inf, None
-        low, high = 0, len(ends) - 1
+        low, high = 0, len(timeline) - 1
         while low < high:  # what fits at one end fits at all later ones
             middle = (low + high) // 2
-            if (choice := at(ends[middle])) is not None:
+            if (choice := choose(state, option, timeline[middle][1], only=only)) is not None:
                 high, best = middle, choice
             else:
                 low = middle + 1
-        return ends[high], best
+        return timeline[high][0], best
 
 
 def stays(old: Candidate, best: Candidate, since: float, now: float) -> bool:

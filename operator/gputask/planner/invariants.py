@@ -6,10 +6,10 @@ Slow and plain on purpose: no arrays, no classes, no caches.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gputask.planner.filters import refusal
-from gputask.planner.model import HOST_PORT, PODS, Action, Decision, Node, Plan, Snapshot, Variant
+from gputask.planner.model import HOST_PORT, PODS, Action, Decision, Node, Plan, Snapshot, Task, Variant
 from gputask.resources.amounts import SCALE
 from gputask.resources.pools import Allocation, Health, IndexedPool, Pool, UnknownPool
 
@@ -24,6 +24,7 @@ def check_invariants(snapshot: Snapshot, plan: Plan) -> None:
     :raises InvariantError: with the rule, the task and the node.
     """
     nodes = {node.name: node for node in snapshot.nodes}
+    _check_inversions(nodes, plan)
     _check_answers(snapshot, plan)
     _check_order(plan)
     placed = [d for d in plan.decisions if d.action is Action.PLACE]
@@ -65,6 +66,62 @@ def _check_order(plan: Plan) -> None:
     _expect(ranks == sorted(ranks), "R1 decisions come in rank order", f"{[d.task.key for d in plan.decisions]}")
 
 
+def _check_inversions(nodes: Mapping[str, Node], plan: Plan) -> None:
+    """No lower task starts where a higher waiting one fits beside all that runs and all holds above it."""
+    for waiting in plan.waiting:
+        higher = waiting.task
+        started_below = {d.node: d for d in plan.decisions if d.action is Action.PLACE and d.task.rank > higher.rank}
+        for name, lower in started_below.items():
+            node = nodes[name]
+            above = [d.allocation for d in plan.decisions if d.node == name and d.task.rank < higher.rank]
+            used = [*(r.allocation for r in node.running), *above]
+            message = f"{higher.key} fits on {name}, and {lower.task.key} starts there"
+            _expect(not _fits_somehow(higher, node, used), "R1 no inversion", message)
+
+
+def _fits_somehow(task: Task, node: Node, used: Sequence[Allocation]) -> bool:
+    """Whether a variant fits beside these; only what is certain counts (no shared labels, devices one by one)."""
+    if task.unsupported or node.name in task.excluded_nodes or refusal(node, task.request.constraints) is not None:
+        return False
+    return any(_variant_fits(variant, node, used) for variant in task.request.variants)
+
+
+def _variant_fits(variant: Variant, node: Node, used: Sequence[Allocation]) -> bool:
+    if node.lives_until is not None and variant.min_time > 0:
+        return False  # a clock would be needed
+    fixed = [(node.resources.resolve(key) or key, units) for key, units in variant.amounts]
+    if len({key for key, _ in fixed}) < len(fixed) or not all(_left(node, k, used) >= u for k, u in fixed):
+        return False
+    if variant.devices is None:
+        return True
+    named = {key for key, _ in fixed}
+    able = [
+        d
+        for d in node.resources.devices
+        if d.health is Health.HEALTHY
+        and all(
+            f"{p}/{d.id}" not in named and _left(node, f"{p}/{d.id}", used) >= u for p, u in variant.devices.amounts
+        )
+    ]
+    return len(able) >= variant.devices.count
+
+
+def _left(node: Node, key: str, used: Sequence[Allocation]) -> int:
+    """Units that are certainly left for one request: of an indexed pool its untouched labels."""
+    pool = _pool(node, key)
+    if pool is None and key == PODS:
+        return 1 << 62
+    foreign = sum(dict(f.amounts).get(key, 0) for f in node.foreign)
+    if isinstance(pool, IndexedPool):
+        touched = _label_sum(used, key)
+        if any(units > SCALE for units in touched.values()):
+            return 0  # a hold waits for these labels, and may take others
+        whole_foreign = -(-foreign // SCALE)
+        return (len(set(pool.labels) - touched.keys()) - whole_foreign) * SCALE
+    capacity = SCALE if pool is None and key.startswith(HOST_PORT) else 0 if pool is None else pool.capacity
+    return capacity - foreign - _sum(used).get(key, 0)
+
+
 def _check_request(decision: Decision, node: Node) -> None:
     """The allocation is what the named variant asks, on a node that the task accepts."""
     task, allocation = decision.task, decision.allocation
@@ -101,7 +158,7 @@ def _expected(variant: Variant, node: Node, allocation: Allocation) -> dict[str,
         )
     ]
     wanted = [d for d in chosen if not all(f"{pool}/{d}" in named for pool, _ in variant.devices.amounts)]
-    _expect(len(chosen) >= variant.devices.count, "R2 count distinct devices", f"{chosen} of {node.name}")
+    _expect(len(chosen) >= variant.devices.count, "R2 the allocation has count devices", f"{chosen} of {node.name}")
     for device in (wanted + [d for d in chosen if d not in wanted])[: variant.devices.count]:
         for pool, units in variant.devices.amounts:
             amounts[f"{pool}/{device}"] += units
@@ -130,6 +187,10 @@ def _check_fits(rule: str, node: Node, new: Iterable[Allocation], running: Itera
 
 
 def _pool(node: Node, key: str) -> Pool | None:
+    """The pool behind a flat key; devices that are not healthy offer none."""
+    lost = {d.id for d in node.resources.devices if d.health is not Health.HEALTHY}
+    if key not in node.resources.pools and key.rpartition("/")[2] in lost:
+        return None
     return node.resources.pool(key)
 
 

@@ -187,6 +187,9 @@ class Snapshot:
     tasks: tuple[Task, ...]
     holds: tuple[Hold, ...] = ()
     """The holds of the pass before: they are stable (R5)."""
+    resume: tuple[int, float, str] | None = None
+    """The ``resume`` of a cut pass before: tasks of higher rank are not looked at again, and their holds stand
+    (R9). Right only while no room has been freed since."""
 
 
 # --- what a pass decides ----------------------------------------------------------------------------
@@ -263,5 +266,7 @@ class Plan:
     holds: tuple[Hold, ...]
     cut: bool = False
     """The budget ran out before the last class: valid as far as it goes (R9)."""
+    resume: tuple[int, float, str] | None = None
+    """Of a cut pass: the rank of the first task that it did not reach."""
     faults: tuple[str, ...] = ()
     """Nodes and classes that were skipped because handling them raised: one line each, for the log (R10)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import inf
 
 from gputask.planner.model import HOST_PORT, PODS, Node
@@ -37,6 +38,8 @@ class NodeState:
         self.holds: list[Occupant] = []
         self.room = Room()
         self._narrowed = 0
+        self._timeline: list[tuple[float, Stock]] = []
+        self._timeline_of = -1
         self._flat: dict[str, str | None] = {}
         self._places: dict[tuple[tuple[str, ...], tuple[str, ...] | None], list[Place]] = {}
         self.devices = sorted((d for d in node.resources.devices if d.health is Health.HEALTHY), key=_device_order)
@@ -121,6 +124,26 @@ class NodeState:
         """All that takes room here, holds included."""
         yield from self.running
         yield from self.holds
+
+    def timeline(self) -> list[tuple[float, Stock]]:
+        """What is left beside all holds after each guaranteed end, the earliest first."""
+        if self._timeline_of != self.version:
+            self._timeline, self._timeline_of = self._ends(), self.version
+        return self._timeline
+
+    def _ends(self) -> list[tuple[float, Stock]]:
+        ending = sorted((o for o in self.occupants() if o.ends != inf), key=lambda o: o.ends)
+        held = {id(o) for o in self.holds}
+        timeline: list[tuple[float, Stock]] = []
+        stock, shared = self.spare, False
+        for ends, group in groupby(ending, key=lambda o: o.ends):
+            stock = stock.copy()
+            for occupant in group:
+                stock.give(occupant.allocation)
+                shared = shared or id(occupant) in held
+            # a hold that ends is room at that time, but all holds of a node must fit it when empty, too (R5)
+            timeline.append((ends, stock.meet(self.unheld) if shared else stock))
+        return timeline
 
     # --- changes --------------------------------------------------------------------------------------
 

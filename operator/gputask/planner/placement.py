@@ -6,6 +6,7 @@ order by index and id. The order of variants, pools or declarations plays no par
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gputask.planner.labels import LabelRoom, pick_labels
@@ -60,7 +61,7 @@ def choose(
         if flat is None:
             return None
         asked[flat] = asked.get(flat, 0) + units
-    if not all(view.covers(flat, units) for flat, units in asked.items()):
+    if not all(units <= view.free(flat) and view.has_labels(flat, units) for flat, units in asked.items()):
         return None
     position = 0
     for part in option.parts:
@@ -108,13 +109,17 @@ class _View:
     stock: Stock
     room: Room | None
 
-    def covers(self, flat: str, units: int) -> bool:
-        if flat in self.stock.labels:
-            return self.pick(flat, units) is not None
-        limit = self.stock.available(flat)
-        return units <= limit and (self.room is None or units <= self.room.amounts.get(flat, units))
+    def free(self, flat: str) -> int:
+        """Units that one request may take of a sum pool; of an indexed one no more than that."""
+        left = self.stock.available(flat)
+        return left if self.room is None else min(left, self.room.amounts.get(flat, left))
+
+    def has_labels(self, flat: str, units: int) -> bool:
+        """Whether a request finds its labels, if the pool is indexed."""
+        return flat not in self.stock.labels or self.pick(flat, units) is not None
 
     def pick(self, flat: str, units: int) -> tuple[str, ...] | None:
+        """The labels that a request takes of an indexed pool, or None."""
         limits: LabelRoom | None = None if self.room is None else self.room.labels.get(flat)
         table, spare = self.stock.labels[flat], self.state.spare.labels[flat]
         if table is spare and self.state.holds and min(table.values(), default=0) < 0:
@@ -126,6 +131,19 @@ def _pick_places(
     view: _View, part: DevicePart, asked: dict[str, int], only: frozenset[str] | None
 ) -> list[Place] | None:
     """``count`` distinct devices that cover the part beside what is already asked of them."""
+    chosen: list[Place] = []
+    for place in _ranked_places(view, part, asked, only):
+        if all(view.has_labels(f, u + asked.get(f, 0)) for f, u in zip(place.flats, part.units, strict=True)):
+            chosen.append(place)
+            if len(chosen) == part.count:
+                return chosen
+    return None
+
+
+def _ranked_places(
+    view: _View, part: DevicePart, asked: dict[str, int], only: frozenset[str] | None
+) -> Iterator[Place]:
+    """Devices with enough units, best first: least to be freed, tightest, then in their order."""
     ranked: list[tuple[int, int, int, Place]] = []
     device_of, spare = view.state.device_of, view.state.spare
     for order, place in enumerate(view.state.places(part.pools, part.named)):
@@ -134,13 +152,13 @@ def _pick_places(
         freed = tightness = 0
         for flat, units in zip(place.flats, part.units, strict=True):
             total = units + asked.get(flat, 0)
-            if not view.covers(flat, total):
+            free = view.free(flat)
+            if free < total:
                 break
-            freed += ratio(total - spare.available(flat), total)
-            tightness += ratio(view.stock.available(flat), total)
+            tightness += ratio(free, total)
+            if view.stock is not spare:
+                freed += ratio(total - spare.available(flat), total)
         else:
             ranked.append((freed, tightness, order, place))
-    if len(ranked) < part.count:
-        return None
     ranked.sort(key=lambda entry: entry[:3])
-    return [entry[3] for entry in ranked[: part.count]]
+    return (place for *_, place in ranked)

@@ -49,6 +49,7 @@ class Pass:
         self.states = list(self._node_states(snapshot.nodes))
         self.tasks = self._ranked(snapshot.tasks)
         self._previous = {hold.uid: hold for hold in snapshot.holds}
+        self._resume = snapshot.resume
         self._index = {state.node.name: state.index for state in self.states}
         self._usable: dict[NodeConstraints, Bools] = {}
         self._decisions: list[Decision] = []
@@ -108,29 +109,46 @@ class Pass:
 
     def run(self, budget: Callable[[], bool] | None = None) -> Plan:
         """Decide for all tasks in rank order, or until the budget is spent."""
-        cut = False
-        for (request, excluded, unsupported), group in groupby(self.tasks, key=_run_key):
+        resume: tuple[int, float, str] | None = None
+        for (request, excluded, unsupported, seen), group in groupby(self.tasks, key=self._run_key):
             tasks = list(group)
-            cut = cut or (budget is not None and not budget())
-            if cut:
+            if resume is None and budget is not None and not seen and not budget():
+                resume = tasks[0].rank
+            if resume is not None:
                 self._put_off(tasks)
             elif unsupported:
                 self._refuse(tasks)
-            elif request not in self.classes:
-                self._skip(tasks)
             else:
-                self._decide(self.classes[request], tasks, excluded)
-        return Plan(tuple(self._decisions), tuple(self._waiting), tuple(self._holds), cut, tuple(self.faults))
+                self._guarded(request, tasks, excluded, seen)
+        return Plan(
+            tuple(self._decisions),
+            tuple(self._waiting),
+            tuple(self._holds),
+            cut=resume is not None,
+            resume=resume,
+            faults=tuple(self.faults),
+        )
 
-    def _decide(self, state: ClassState, tasks: list[Task], excluded: frozenset[str]) -> None:
-        started = len(self._decisions)
+    def _run_key(self, task: Task) -> tuple[RequestClass, frozenset[str], bool, bool]:
+        """What tasks of one run share; ``seen`` by the cut pass before is the last."""
+        seen = self._resume is not None and task.rank < self._resume
+        return task.request, task.excluded_nodes, bool(task.unsupported), seen
+
+    def _guarded(self, request: RequestClass, tasks: list[Task], excluded: frozenset[str], seen: bool) -> None:
+        """Decide for one run; if that raises, what is left of the run is skipped and the pass goes on (R10)."""
+        if (state := self.classes.get(request)) is None:
+            self._skip(tasks)
+            return
+        decided, waited = len(self._decisions), len(self._waiting)
         try:
-            self._start(state, tasks, excluded)
-            rest = tasks[len(self._decisions) - started :]
-            if rest:
-                self._wait(state, rest, excluded)
+            if seen:
+                self._stand(state, tasks)
+            else:
+                self._start(state, tasks, excluded)
+                self._wait(state, tasks[len(self._decisions) - decided :], excluded)
         except Exception as error:
-            done = {d.task.uid for d in self._decisions[started:]} | {w.task.uid for w in self._waiting[-len(tasks) :]}
+            placed = {d.task.uid for d in self._decisions[decided:] if d.action is Action.PLACE}
+            done = placed | {w.task.uid for w in self._waiting[waited:]}
             self.faults.append(f"the class of task {tasks[0].key} is skipped: {error!r}")
             self._skip([task for task in tasks if task.uid not in done])
 
@@ -162,6 +180,8 @@ class Pass:
         self._decisions.append(_decision(Action.PLACE, task, node, choice))
 
     def _wait(self, state: ClassState, tasks: Sequence[Task], excluded: frozenset[str]) -> None:
+        if not tasks:
+            return
         counts = state.counts
         if excluded:
             counts = state.counts_without(np.array([s.node.name in excluded for s in self.states], dtype=np.bool_))
@@ -181,6 +201,9 @@ class Pass:
             chosen, since = old, previous.since
         else:
             chosen, since = best, self.now
+        self._keep(task, chosen, since)
+
+    def _keep(self, task: Task, chosen: Candidate, since: float) -> None:
         node, choice = chosen.state, chosen.choice
         ends = chosen.key[0] + (inf if task.time_limit is None else task.time_limit)
         node.hold(task.key, choice.allocation, ends)
@@ -194,6 +217,17 @@ class Pass:
         if previous is None or previous.node not in self._index or previous.node in excluded:
             return None
         return state.finder.again(self.states[self._index[previous.node]], previous)
+
+    def _stand(self, state: ClassState, tasks: Iterable[Task]) -> None:
+        """Tasks that the cut pass before has judged: only their holds are set again."""
+        for task in tasks:
+            previous = self._previous.get(task.uid)
+            old = self._still(state, previous, task.excluded_nodes)
+            if previous is not None and old is not None:
+                self._keep(task, old, previous.since)
+            self._waiting.append(
+                Waiting(task, True, (), "waits as before: the pass goes on where the last one stopped")
+            )
 
     # --- tasks that are not decided --------------------------------------------------------------------
 
@@ -214,10 +248,6 @@ class Pass:
             self._waiting.append(Waiting(task, True, (), "not looked at yet: the pass ran out of time"))
             if task.uid in self._previous:
                 self._holds.append(self._previous[task.uid])
-
-
-def _run_key(task: Task) -> tuple[RequestClass, frozenset[str], bool]:
-    return task.request, task.excluded_nodes, bool(task.unsupported)
 
 
 def _decision(action: Action, task: Task, node: NodeState, choice: Choice, starts_by: float | None = None) -> Decision:

@@ -58,15 +58,22 @@ class Stock:
 
     def take(self, allocation: Allocation) -> None:
         """Subtract an allocation. Labels that the pool no longer has cost nothing of those it has."""
+        self._add(allocation, -1)
+
+    def give(self, allocation: Allocation) -> None:
+        """Undo :meth:`take`."""
+        self._add(allocation, 1)
+
+    def _add(self, allocation: Allocation, sign: int) -> None:
         for key, units in allocation.amounts.items():
             table = self.labels.get(key)
             if table is None:
                 if (left := self.available(key)) != UNLIMITED:
-                    self.amounts[key] = left - units
+                    self.amounts[key] = left + sign * units
                 continue
             for label, part in allocation.label_units(key):
                 if label in table:
-                    table[label] -= part
+                    table[label] += sign * part
 
     def less(self, allocations: Iterable[Allocation]) -> Stock:
         """A copy without these allocations."""
