@@ -2,6 +2,7 @@
 
 import pytest
 
+from protocol.documented import rows
 from protocol.model.checks import violation
 from protocol.model.explore import explore
 from protocol.model.state import State
@@ -19,6 +20,7 @@ def test_without_the_rule_a_promise_breaks(mutation):
     print(f"\n{mutation.name} (line {mutation.line}), found among {result.states:,} states:")
     print("\n".join(lines(result.trace, result.broken)))
     assert result.broken == mutation.first
+    assert rows()[mutation.name] == [mutation.line, mutation.first, str(len(result.trace))]
 
 
 @pytest.mark.long

@@ -51,7 +51,7 @@ def test_every_row_of_the_recovery_table_is_taken_somewhere(explored):
         "entry InFlight, pod bound here: confirm",
         "claimed pod missing: record the end",
         "claimed pod terminal: record the end",
-        "cancelled, claimed pod unbound: delete",
+        "cancelled, claimed pod lives: delete",
         "entry, pod unbound, stored = live: bind",
         "entry, pod unbound, stored and live differ: renew",
         "claimed pod unbound, no entry: reserve",

@@ -14,8 +14,8 @@ QUICK = {
 }
 
 LONG = {
-    "two-tasks-two-attempts": Bounds(tasks=2, nodes=1, attempts=2, writes=1),
-    "two-tasks-two-nodes": Bounds(tasks=2, nodes=2, attempts=1, writes=1),
+    "two-tasks-two-attempts": Bounds(tasks=2, nodes=1, attempts=2),
+    "two-tasks-two-nodes": Bounds(tasks=2, nodes=2, attempts=1),
     "two-tasks-three-writes": Bounds(tasks=2, nodes=1, attempts=1, writes=3),
     "two-tasks-batched": Bounds(tasks=2, nodes=1, attempts=1, batched=True),
     "two-nodes-namesakes": Bounds(tasks=1, nodes=2, attempts=2, namesakes=2),

@@ -26,15 +26,15 @@ Change = tuple[str, str, Uid, tuple[Entry, ...]]
 """Protocol line, what is done, to which pod, and the entries after it."""
 
 
-def changes(state: State, in_hand: PutNode, rules: Rules, *, sent: bool) -> Iterator[Step]:
+def changes(state: State, in_hand: PutNode, rules: Rules, *, unsent: bool) -> Iterator[Step]:
     """Prepare a PUT that makes one change more than the ledger version in hand, or than a PUT not yet sent.
 
-    `sent=False`: `in_hand` is one of `state.writes` and is replaced; a pass writes all changes of a node at once.
+    `unsent`: `in_hand` is one of `state.writes` and is replaced; a pass writes all changes of a node at once.
     """
     for line, verb, uid, entries in _changes(state, in_hand.number, in_hand.body, rules):
         body = in_hand.body._replace(entries=tuple(sorted(entries)))
         put = PutNode(line, in_hand.number, in_hand.rv, body)
-        yield (line, verb, (uid, in_hand.number)), prepared(state, put, in_place_of=None if sent else in_hand)
+        yield (line, verb, (uid, in_hand.number)), prepared(state, put, in_place_of=in_hand if unsent else None)
 
 
 def _changes(state: State, number: int, node: GpuNode, rules: Rules) -> Iterator[Change]:

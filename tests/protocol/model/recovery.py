@@ -21,6 +21,8 @@ from .state import (
     GONE,
     LIVE,
     NO_UID,
+    RUNNING,
+    STOPPING,
     SUCCEEDED,
     UNBOUND,
     WAITING,
@@ -40,7 +42,7 @@ Action = tuple[str, State]
 Rows = tuple[Callable[[State], Iterator[Action]], ...]
 
 LONGEST = 60
-"""Steps after which a recovery counts as stuck; the longest that is needed is about half of it."""
+"""Steps after which a recovery counts as stuck: some three times what any state of the quick bounds needs."""
 
 
 def recover(state: State, known_good: set[State], rows: Rows | None = None) -> str | None:
@@ -123,8 +125,8 @@ def claimed_pods(state: State) -> Iterator[Action]:
                 yield "claimed pod missing: record the end", _end(state, number, CANCELLED if task.stop else WAITING)
             elif pod.phase == SUCCEEDED:
                 yield "claimed pod terminal: record the end", _end(state, number, FINISHED)
-            elif task.stop and pod.phase == UNBOUND:
-                yield "cancelled, claimed pod unbound: delete", _done(server.delete_pod(state, pod.uid))
+            elif task.stop and pod.phase in (UNBOUND, RUNNING):
+                yield "cancelled, claimed pod lives: delete", _done(server.delete_pod(state, pod.uid))
     for pod in state.pods:
         if pod.phase == UNBOUND and _resumes(state, pod):
             yield from _resume(state, pod)
@@ -172,9 +174,10 @@ def plan(state: State) -> Iterator[Action]:
 
 
 def pods_run_on(state: State) -> Iterator[Action]:
-    """Not the leader's doing, but what it waits for."""
+    """Not the leader's doing, but what it waits for. A pod that is to be stopped never succeeds by itself."""
     for pod in state.pods:
-        if pod.phase in LIVE:
+        stops = bool(state.tasks) and state.tasks[pod.uid[0]].stop
+        if pod.phase == STOPPING or (pod.phase == RUNNING and not stops):
             yield "(the kubelet ends a pod)", _done(server.end_pod(state, pod.uid))
 
 

@@ -57,12 +57,12 @@ def _steps(state: State, bounds: Bounds, rules: Rules) -> Iterator[Step]:
     if bounds.batched:
         for write in state.writes:
             if isinstance(write, PutNode):
-                yield from ledger.changes(state, write, rules, sent=False)
+                yield from ledger.changes(state, write, rules, unsent=True)
     if len(state.writes) < bounds.writes:
         yield from claims.claim(state)
         yield from claims.end(state, rules)
         for number, node in enumerate(state.nodes):
-            yield from ledger.changes(state, PutNode("", number, node.rv, node), rules, sent=True)
+            yield from ledger.changes(state, PutNode("", number, node.rv, node), rules, unsent=False)
             yield from rebuild.start(state, number, rules)
             yield from variations.early_reads(state, number, rules)
 
