@@ -178,6 +178,8 @@ class Recovery:
             suspected = classify(case.found())
             if suspected is not Action.NOTHING and only in (None, suspected):
                 live = await self._live(case)
+                if self._admission.busy(task_uid):
+                    return  # it began while we looked
                 await self._do(classify(live.found()), live)
 
     async def _live(self, case: _Case) -> _Case:
