@@ -7,7 +7,7 @@ import pytest
 
 from gputask.controller import health
 from gputask.controller.metrics import Counting, Metrics
-from gputask.kube.client import Request, Response
+from gputask.kube.transport import Request, Response
 
 
 async def ask(port: int, path: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from gputask.kube.client import Client, HttpTransport
+from gputask.kube.client import Client
 from gputask.kube.config import Connection
 from gputask.kube.errors import (
     AlreadyExists,
@@ -25,6 +25,7 @@ from gputask.kube.errors import (
     Unreachable,
 )
 from gputask.kube.resources import GPUTASKS, JSON_PATCH, NODES, PODS
+from gputask.kube.transport import HttpTransport
 from gputask.kube.writes import Writes
 from gputask.local.cluster import LocalCluster
 from support.local import node, pod

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from gputask.kube.client import Client, HttpTransport, Request, Response
+from gputask.kube.client import Client
 from gputask.kube.errors import api_error
 from gputask.kube.informer import Informer
 from gputask.kube.resources import PODS
+from gputask.kube.transport import HttpTransport, Request, Response
 from gputask.local.cluster import LocalCluster
 from support.local import eventually, node, pod
 

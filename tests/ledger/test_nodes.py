@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from gputask.kube.client import Object, Request, Response
+from gputask.kube.client import Object
 from gputask.kube.errors import Forbidden, OutcomeUnknown
 from gputask.kube.resources import GPUNODES
+from gputask.kube.transport import Request, Response
 from gputask.ledger.changes import Confirm, Declare, Release, Renew, Reserve
 from gputask.ledger.entries import Entry
 from gputask.ledger.nodes import Applied, Rejected

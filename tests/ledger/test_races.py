@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gputask.kube.client import Request, Response
+from gputask.kube.transport import Request, Response
 from gputask.ledger.outcome import Kind
 from support.protocol import NAMESPACE, Effect, World, on_card, world
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gputask.kube.client import Request, Response
 from gputask.kube.errors import KubeError
 from gputask.kube.resources import GPUNODES, GPUTASKS, NODES, PODS
+from gputask.kube.transport import Request, Response
 from gputask.ledger.changes import Reserve
 from gputask.ledger.claims import claim_of, why_not_wanted
 from gputask.ledger.outcome import Kind

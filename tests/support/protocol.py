@@ -10,9 +10,10 @@ from typing import Any, Self
 
 import aiohttp
 
-from gputask.kube.client import Client, HttpTransport, Request, Response
+from gputask.kube.client import Client
 from gputask.kube.errors import KubeError
 from gputask.kube.resources import GPUNODES, GPUTASKS, NODES, PODS
+from gputask.kube.transport import HttpTransport, Request, Response
 from gputask.kube.writes import Writes
 from gputask.ledger.admission import Admission, Placement
 from gputask.ledger.binding import Binder

@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 from gputask.controller import health, preflight
 from gputask.controller.engine import Engine
 from gputask.controller.metrics import Counting, Metrics
-from gputask.kube.client import Client, HttpTransport
+from gputask.kube.client import Client
 from gputask.kube.config import Connection
+from gputask.kube.transport import HttpTransport
 
 log = logging.getLogger(__name__)
 

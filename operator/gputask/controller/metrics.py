@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from gputask.kube.client import Request, Response, Transport
+from gputask.kube.transport import Request, Response, Transport
 
 _PASS_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _PLACEMENT_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0)

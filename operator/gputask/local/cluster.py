@@ -12,6 +12,7 @@ from typing import Any, Self
 import yaml
 
 from gputask.kube import client as kube
+from gputask.kube import transport as wire
 from gputask.kube.config import Connection
 from gputask.kube.errors import api_error
 from gputask.local.api import Api, Request
@@ -136,13 +137,13 @@ class InProcess:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    async def send(self, request: kube.Request) -> kube.Response:
+    async def send(self, request: wire.Request) -> wire.Response:
         reply = self._api.handle(_request(request))
         # As over a socket, the answer comes in a later step of the event loop.
         await asyncio.sleep(0)
-        return kube.Response(reply.status, reply.body)
+        return wire.Response(reply.status, reply.body)
 
-    async def stream(self, request: kube.Request) -> AsyncIterator[bytes]:
+    async def stream(self, request: wire.Request) -> AsyncIterator[bytes]:
         reply = self._api.handle(_request(request))
         if reply.stream is None:
             raise api_error(reply.status, decode(reply.body), fallback="the watch was refused")
@@ -154,7 +155,7 @@ class InProcess:
         return
 
 
-def _request(request: kube.Request) -> Request:
+def _request(request: wire.Request) -> Request:
     return Request(request.method, request.path, request.params, request.body or b"", request.content_type)
 
 
