@@ -66,8 +66,8 @@ class HoldFinder:
             least[fits] = np.minimum(least[fits], probe.least_to_free(View.SPARE)[fits])
         bounds: list[tuple[Key, int, int]] = []
         for n in np.flatnonzero(possible).tolist():
-            first_end = min((o.ends for o in self._states[n].occupants()), default=inf)
-            bounds.append(((first_end, int(least[n]) if first_end == inf else 0, 0), n, _UNKNOWN))
+            end = self._states[n].first_end
+            bounds.append(((end, int(least[n]) if end == inf else 0, 0), n, _UNKNOWN))
         return bounds
 
     def best(self, excluded: Container[str] = ()) -> Candidate | None:

@@ -66,6 +66,8 @@ class NodeState:
                 allocation = beside.allocate(allocation.amounts, allocation.labels)
             ends = inf if work.ends is None else max(now, work.ends)
             self.running.append(Occupant(work.task, allocation, ends))
+        self.first_end = min((o.ends for o in self.running), default=inf)
+        """The first guaranteed end of anything here."""
         self.now = self.spare = self.empty.less(o.allocation for o in self.running)
         self.unheld = self.empty
 
@@ -154,6 +156,7 @@ class NodeState:
         if self.spare is not self.now:
             self.spare.take(allocation)
         self.room.consume(allocation)
+        self.first_end = min(self.first_end, ends)
         self.version += 1
 
     def hold(self, task: str, allocation: Allocation, ends: float) -> None:
@@ -163,6 +166,7 @@ class NodeState:
         self.holds.append(Occupant(task, allocation, ends))
         self.spare.take(allocation)
         self.unheld.take(allocation)
+        self.first_end = min(self.first_end, ends)
         self.version += 1
 
     def narrow(self) -> bool:

@@ -15,7 +15,8 @@ UNLIMITED = 1 << 62
 
 class Stock:
     """Units left by flat key. ``amounts`` of sum pools are not clamped: below zero says how much more is used
-    than there is, which counts when room has to be freed; ``labels`` has the table of each indexed pool."""
+    than there is, which counts when room has to be freed. ``labels`` has the table of each indexed pool, whose
+    amount is the sum of what is left of its labels."""
 
     __slots__ = ("amounts", "labels")
 
@@ -38,6 +39,7 @@ class Stock:
     def _declare(self, key: str, pool: Pool) -> None:
         if isinstance(pool, IndexedPool):
             self.labels[key] = label_table(pool.labels)
+            self.amounts[key] = _left(self.labels[key])
         else:
             self.amounts[key] = pool.capacity
 
@@ -45,13 +47,10 @@ class Stock:
         return Stock(dict(self.amounts), {key: dict(table) for key, table in self.labels.items()})
 
     def available(self, key: str) -> int:
-        """Units left of a flat key; an absent pool has 0. Of an indexed pool, the sum over labels."""
+        """Units left of a flat key; an absent pool has 0."""
         left = self.amounts.get(key)
         if left is not None:
             return left
-        table = self.labels.get(key)
-        if table is not None:
-            return sum(left for left in table.values() if left > 0)
         if key == PODS:
             return UNLIMITED
         return SCALE if key.startswith(HOST_PORT) else 0
@@ -74,6 +73,7 @@ class Stock:
             for label, part in allocation.label_units(key):
                 if label in table:
                     table[label] += sign * part
+            self.amounts[key] = _left(table)
 
     def less(self, allocations: Iterable[Allocation]) -> Stock:
         """A copy without these allocations."""
@@ -90,6 +90,7 @@ class Stock:
         for key, table in both.labels.items():
             for label, left in other.labels[key].items():
                 table[label] = min(table[label], left)
+            both.amounts[key] = _left(table)
         return both
 
     def allocate(self, amounts: Amounts | Mapping[str, int], given: Mapping[str, tuple[str, ...]]) -> Allocation:
@@ -106,3 +107,7 @@ class Stock:
                 units[key] -= units[key] % SCALE or SCALE
             labels[key] = picked if units[key] > 0 and picked is not None else ()
         return Allocation({key: part for key, part in units.items() if part > 0}, labels)
+
+
+def _left(table: Mapping[str, int]) -> int:
+    return sum([left for left in table.values() if left > 0])
