@@ -24,7 +24,7 @@ from gputask.kube.errors import (
     TooManyRequests,
     Unreachable,
 )
-from gputask.kube.resources import GPUTASKS, JSON_PATCH, NODES, PODS
+from gputask.kube.resources import GPUTASKS, NODES, PODS
 from gputask.kube.transport import HttpTransport
 from gputask.kube.writes import Writes
 from gputask.local.cluster import LocalCluster
@@ -54,8 +54,7 @@ async def client(cluster: LocalCluster, network: Network) -> AsyncIterator[Clien
 async def test_an_object_is_created_read_patched_replaced_listed_and_deleted(client: Client) -> None:
     made = await client.create(PODS, pod("a"), "default")
     await client.patch(PODS, "a", {"metadata": {"labels": {"x": "y"}}}, "default")
-    patch = [{"op": "add", "path": "/metadata/labels/z", "value": "1"}]
-    patched = await client.patch(PODS, "a", patch, "default", content_type=JSON_PATCH)
+    patched = await client.patch(PODS, "a", {"metadata": {"labels": {"z": "1"}}}, "default")
     assert patched["metadata"]["labels"] == {"x": "y", "z": "1"}
     patched["metadata"]["labels"] = {"only": "this"}
     assert (await client.replace(PODS, "a", patched, "default"))["metadata"]["labels"] == {"only": "this"}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gputask.kube.resources import GPUTASKS
 from gputask.kube.transport import Request, Response
 from gputask.ledger.outcome import Kind
 from support.protocol import NAMESPACE, Effect, World, on_card, world
@@ -60,7 +61,7 @@ async def test_v24_b11_of_two_at_one_instant_exactly_one_is_reserved(operators: 
             await w.operator.observe()
             await w.operator.recovery.sweep(pod["metadata"]["ownerReferences"][0]["uid"])
             for task in tasks:
-                await w.operator.writes.delete_task(NAMESPACE, task["metadata"]["name"], uid=task["metadata"]["uid"])
+                await w.operator.client.delete(GPUTASKS, task["metadata"]["name"], NAMESPACE)
         assert booked_megabytes(w) == {0, 16_384, 12_288}
 
 

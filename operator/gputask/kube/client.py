@@ -8,7 +8,7 @@ to be closed; all of ours carry preconditions, so that a repeat has no second ef
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -148,7 +148,7 @@ class Client:
         self,
         resource: Resource,
         name: str,
-        body: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        body: Mapping[str, Any],
         namespace: str | None = None,
         *,
         subresource: str | None = None,

@@ -46,12 +46,6 @@ class ApiError(KubeError):
         self.message = message
         self.details: Mapping[str, Any] = details or {}
 
-    @property
-    def retry_after(self) -> float | None:
-        """Seconds that the server asked to wait, if it did."""
-        seconds = self.details.get("retryAfterSeconds")
-        return float(seconds) if seconds else None
-
 
 class BadRequest(ApiError):
     """400: the request itself is malformed."""
@@ -86,7 +80,7 @@ class Invalid(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """429: not executed; ask again after :attr:`ApiError.retry_after`."""
+    """429: not executed; ask again later."""
 
 
 class ServerError(ApiError):

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 
 
 class Resource(NamedTuple):
@@ -41,10 +40,6 @@ class Resource(NamedTuple):
 
 PODS = Resource("", "v1", "pods", "Pod", namespaced=True)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 EVENTS = Resource("", "v1", "events", "Event", namespaced=True)
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 GPUTASKS = Resource("gputask.dev", "v1alpha1", "gputasks", "GpuTask", namespaced=True)
 GPUNODES = Resource("gputask.dev", "v1alpha1", "gpunodes", "GpuNode", namespaced=False)

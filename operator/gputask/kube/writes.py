@@ -61,10 +61,6 @@ class Writes:
             body["metadata"] = {"resourceVersion": resource_version}
         return await self._client.patch(GPUTASKS, name, body, namespace, subresource="status")
 
-    async def delete_task(self, namespace: str, name: str, *, uid: str) -> None:
-        """A finished GpuTask whose time to live is over."""
-        await self._client.delete(GPUTASKS, name, namespace, uid=uid)
-
     # --- the ledger ---
 
     async def create_gpunode(self, manifest: Mapping[str, Any]) -> Object:

@@ -7,7 +7,7 @@ entry, and on every other way out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -57,10 +57,6 @@ class Assumed:
 
     def of(self, task_uid: str) -> Assumption | None:
         return self._by_task.get(task_uid)
-
-    @property
-    def by_task(self) -> Mapping[str, Assumption]:
-        return self._by_task
 
     def _forget(self, assumption: Assumption) -> None:
         if self._by_task.get(assumption.task_uid) is assumption:
