@@ -140,6 +140,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     try:
         result = app(args=list(arguments), prog_name="gputask", standalone_mode=False)
+        sys.stdout.flush()
     except CommandError as error:
         print(*error.lines, sep="\n", file=sys.stderr)
         return error.code
@@ -150,8 +151,8 @@ def run(arguments: Sequence[str]) -> int:
         return Exit.BAD_INPUT
     except (KeyboardInterrupt, typer.Abort):
         return 130
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): nobody is left to tell.
+    except (BrokenPipeError, SystemExit):
+        # The reader of our output went away (`| head`), which typer and rich turn into an exit; it is no verdict.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FINE
     return result if isinstance(result, int) else Exit.FINE
