@@ -25,6 +25,8 @@ def operate(*, kubeconfig: Path | None, metrics_port: int, verbose: bool) -> int
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     logging.getLogger("kopf").setLevel(logging.INFO if verbose else logging.WARNING)
+    # Kopf warns that it does not handle signals; the program does.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     try:
         connection = connect(kubeconfig=kubeconfig)
         asyncio.run(app.run(connection, port=metrics_port))

@@ -202,7 +202,7 @@ class Recovery:
 
     async def _do(self, action: Action, case: _Case) -> None:
         if action is not Action.NOTHING:
-            logger.info("%s: pod %s on %s", action.name.lower(), case.ref.name, case.ref.node)
+            logger.debug("%s: pod %s on %s", action.name.lower(), case.ref.name, case.ref.node)
         match action:
             case Action.BOOK:
                 await self._book(case)
