@@ -107,6 +107,17 @@ def test_a_node_that_refused_the_task_is_out_for_now() -> None:
     assert [(r.node, r.cause) for r in matrix(cluster, "t")] == [("m", Cause.SHORT), ("n", Cause.NODE_OUT)]
 
 
+def test_a_pausing_task_says_nothing_wrong_about_its_class() -> None:
+    cluster = Cluster(node("n").has(c=9), node("m").has(c=1))
+    cluster.submit(task("pauses", 2).wants(c=5).with_(excluded_nodes=frozenset({"n"})))
+    cluster.submit(*(t.wants(c=5) for t in many(2, "t"))).step()
+    assert counts(cluster, "pauses") == ({Cause.NODE_OUT: 1, Cause.SHORT: 1},)
+    assert cluster.reason("pauses") == "pauses on every node that is large enough, after refusals there"
+    assert cluster.where("t0") == "n"
+    assert counts(cluster, "t1") == ({Cause.SHORT: 2},)
+    assert cluster.reason("t1") == "n: asks 5 c, 4 free of 9"
+
+
 def test_a_fraction_without_a_label_is_short_of_the_best_label() -> None:
     built = node("n").has(p=["a", "b"])
     built.runs("ns/x", {"p": "0.5"}, labels={"p": ("a",)}).runs("ns/y", {"p": "0.75"}, labels={"p": ("b",)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +18,15 @@ from gputask.planner.reasons import count_causes
 from gputask.planner.table import Bools, Table, View
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why blocked tasks of a class do not start: see :class:`Waiting`."""
+
+    feasible: bool
+    counts: tuple[Mapping[Cause, int], ...]
+    message: str
+
+
 class ClassState:
     """``current`` is the first option that may still fit somewhere; options before it are done for this pass."""
 
@@ -27,6 +37,7 @@ class ClassState:
         self._now = now
         self._options = options
         self._usable = usable
+        self._verdicts: dict[frozenset[str], Verdict] = {}
 
     @cached_property
     def probes(self) -> list[Probe]:
@@ -48,21 +59,20 @@ class ClassState:
         self._table.sync()
         return HoldFinder(self.probes, self._table.states, self._now)
 
-    @cached_property
-    def message(self) -> str:
-        """Why its first blocked task did not start."""
-        if self.feasible:
-            return closest_miss(self.probes, self._table)
-        return infeasible(self.probes, self._table, self.request.constraints)
+    def verdict(self, excluded: frozenset[str]) -> Verdict:
+        """Why a blocked task does not start, as it was when the first such task of the class was blocked."""
+        if excluded not in self._verdicts:
+            out = np.array([name in excluded for name in self._table.node_names], dtype=np.bool_)
+            self._verdicts[excluded] = Verdict(self.feasible, self._counts(out), self._message(out))
+        return self._verdicts[excluded]
 
-    @cached_property
-    def counts(self) -> tuple[Mapping[Cause, int], ...]:
-        """As :meth:`counts_without`, with no node excluded; as it was when its first task was blocked."""
-        return self.counts_without(np.zeros(len(self._table.states), dtype=np.bool_))
-
-    def counts_without(self, excluded: Bools) -> tuple[Mapping[Cause, int], ...]:
-        """For each variant how many nodes refuse it for which cause; excluded nodes are out."""
+    def _counts(self, excluded: Bools) -> tuple[Mapping[Cause, int], ...]:
         counts: list[Mapping[Cause, int]] = []
         for probe in self.probes:
             counts += [count_causes(probe, self._table, excluded)] * len(probe.option.names)
         return tuple(counts)
+
+    def _message(self, excluded: Bools) -> str:
+        if self.feasible:
+            return closest_miss(self.probes, self._table, excluded)
+        return infeasible(self.probes, self._table, self.request.constraints)

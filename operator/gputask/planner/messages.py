@@ -17,17 +17,17 @@ _MOST = 3
 """Options, or resources of one node, that a line names."""
 
 
-def closest_miss(probes: Sequence[Probe], table: Table) -> str:
+def closest_miss(probes: Sequence[Probe], table: Table, excluded: Bools) -> str:
     """What keeps a feasible class from starting where least is to be freed."""
     best: tuple[int, int, int] | None = None
     for position, probe in enumerate(probes):
-        nodes = np.flatnonzero(probe.fits(View.EMPTY, probe.lasting))
+        nodes = np.flatnonzero(probe.fits(View.EMPTY, probe.lasting & ~excluded))
         if len(nodes):
             least = probe.least_to_free(View.NOW)[nodes]
             n = int(np.argmin(least))
             best = min(filter(None, (best, (int(least[n]), position, int(nodes[n])))))
     if best is None:
-        return "no node is large enough"
+        return "pauses on every node that is large enough, after refusals there"
     found = cells(table.states[best[2]], probes[best[1]].option)
     return "; ".join(cell.message for cell in _nearest(found)) or f"{table.states[best[2]].node.name}: fits soon"
 

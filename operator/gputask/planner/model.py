@@ -16,6 +16,9 @@ from gputask.resources.pools import Allocation, NodeResources
 Amounts = tuple[tuple[str, int], ...]
 """Sorted (key, units) pairs without zeros: hashable, so that equal requests are one class."""
 
+Rank = tuple[int, float, str]
+"""(-priority, created, uid): less goes first (R1)."""
+
 PODS = "pods"
 """Implicit pool: every pod asks for one. A node without it has no pod limit."""
 
@@ -113,7 +116,7 @@ class Task:
     """Nodes it must not try now (back-off after a refusal)."""
 
     @property
-    def rank(self) -> tuple[int, float, str]:
+    def rank(self) -> Rank:
         return (-self.priority, self.created, self.uid)
 
 
@@ -187,7 +190,7 @@ class Snapshot:
     tasks: tuple[Task, ...]
     holds: tuple[Hold, ...] = ()
     """The holds of the pass before: they are stable (R5)."""
-    resume: tuple[int, float, str] | None = None
+    resume: Rank | None = None
     """The ``resume`` of a cut pass before: tasks of higher rank are not looked at again, and their holds stand
     (R9). Right only while no room has been freed since."""
 
@@ -266,7 +269,7 @@ class Plan:
     holds: tuple[Hold, ...]
     cut: bool = False
     """The budget ran out before the last class: valid as far as it goes (R9)."""
-    resume: tuple[int, float, str] | None = None
+    resume: Rank | None = None
     """Of a cut pass: the rank of the first task that it did not reach."""
     faults: tuple[str, ...] = ()
     """Nodes and classes that were skipped because handling them raised: one line each, for the log (R10)."""

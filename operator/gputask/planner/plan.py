@@ -20,6 +20,7 @@ from gputask.planner.model import (
     Node,
     NodeConstraints,
     Plan,
+    Rank,
     RequestClass,
     Snapshot,
     Task,
@@ -109,7 +110,7 @@ class Pass:
 
     def run(self, budget: Callable[[], bool] | None = None) -> Plan:
         """Decide for all tasks in rank order, or until the budget is spent."""
-        resume: tuple[int, float, str] | None = None
+        resume: Rank | None = None
         for (request, excluded, unsupported, seen), group in groupby(self.tasks, key=self._run_key):
             tasks = list(group)
             if resume is None and budget is not None and not seen and not budget():
@@ -182,13 +183,11 @@ class Pass:
     def _wait(self, state: ClassState, tasks: Sequence[Task], excluded: frozenset[str]) -> None:
         if not tasks:
             return
-        counts = state.counts
-        if excluded:
-            counts = state.counts_without(np.array([s.node.name in excluded for s in self.states], dtype=np.bool_))
+        verdict = state.verdict(excluded)
         for task in tasks:
-            if state.feasible:
+            if verdict.feasible:
                 self._hold(state, task, excluded)
-            self._waiting.append(Waiting(task, state.feasible, counts, state.message))
+            self._waiting.append(Waiting(task, verdict.feasible, verdict.counts, verdict.message))
 
     def _hold(self, state: ClassState, task: Task, excluded: frozenset[str]) -> None:
         """Keep room for a blocked task, where it had it unless somewhere else is better (R5)."""
@@ -226,7 +225,7 @@ class Pass:
             if previous is not None and old is not None:
                 self._keep(task, old, previous.since)
             self._waiting.append(
-                Waiting(task, True, (), "waits as before: the pass goes on where the last one stopped")
+                Waiting(task, state.feasible, (), "waits as before: the pass goes on where the last one stopped")
             )
 
     # --- tasks that are not decided --------------------------------------------------------------------
