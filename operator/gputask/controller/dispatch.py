@@ -43,7 +43,8 @@ class Dispatch:
         """Dispatch until cancelled."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._dirty.wake.wait(), self._backoff.next_end())
+                async with asyncio.timeout(self._backoff.next_end()):
+                    await self._dirty.wake.wait()
             await self.settle()
 
     async def settle(self) -> None:

@@ -77,7 +77,9 @@ class SchedulingLoop:
         changed = self._dispatch.changed
         while True:
             try:
-                await asyncio.wait_for(changed.wait(), IDLE_SECONDS)
+                # Not wait_for(): before Python 3.12 it loses a cancellation that comes together with the change.
+                async with asyncio.timeout(IDLE_SECONDS):
+                    await changed.wait()
             except TimeoutError:
                 if not self._snapshots.queue.waiting:
                     continue
