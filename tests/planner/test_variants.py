@@ -18,7 +18,7 @@ def variants(*asked: dict[str, int], devices: DeviceDemand | None = None) -> Req
 
 def spans(request: RequestClass, node_level: set[str] | None = None) -> list[tuple[int, int]]:
     """First variant and length of each option."""
-    return [(option.first, len(option.names)) for option in options_of(request, node_level or set())]
+    return [(option.first, len(option.names)) for option in options_of(request, frozenset(node_level or ()))]
 
 
 def test_variants_equal_but_for_one_device_are_one_option() -> None:

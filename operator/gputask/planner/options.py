@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gputask.planner.model import Amounts, DeviceDemand, RequestClass, Variant
 
@@ -38,10 +39,11 @@ class Option:
     min_time: float
 
 
-def options_of(request: RequestClass, node_level: Container[str]) -> tuple[Option, ...]:
-    """The options of a class, in listed order.
+@lru_cache(maxsize=4096)
+def options_of(request: RequestClass, node_level: frozenset[str]) -> tuple[Option, ...]:
+    """The options of a class, in listed order. Kept from pass to pass: 65 variants take a while to compare.
 
-    :param node_level: keys that some node offers as a pool of its own: their slash separates no device
+    :param node_level: keys with a slash that some node offers as a pool of its own: it separates no device
         (``runtime/aaa``), so variants that differ there stay apart.
     """
     options: list[Option] = []

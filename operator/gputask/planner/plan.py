@@ -82,7 +82,7 @@ class Pass:
         return [task for _, _, task in ranked]
 
     def _options(self, requests: Iterable[RequestClass]) -> Iterator[tuple[RequestClass, tuple[Option, ...]]]:
-        node_level = {key for state in self.states for key in state.node.resources.pools}
+        node_level = frozenset(key for state in self.states for key in state.node.resources.pools if "/" in key)
         for request in requests:
             try:
                 yield request, options_of(request, node_level)
