@@ -16,8 +16,9 @@ from gputask.local.crds import follow_crds
 from gputask.local.discovery import discovery
 from gputask.local.kinds import Kinds, Resource
 from gputask.local.objects import Objects, Options, Preconditions, bind_preconditions
-from gputask.local.patch import json_patch, merge_patch, strategic_merge
+from gputask.local.patch import patcher
 from gputask.local.pods import binding_problems, bound
+from gputask.local.protobuf import MEDIA_TYPE, namespace_of
 from gputask.local.scale import scale_of, scaled
 from gputask.local.statuses import (
     StatusError,
@@ -234,7 +235,7 @@ class Api:
     def _patch(self, request: Request, target: Target) -> Reply:
         if target.name is None:
             raise _no_method()
-        apply = _patcher(request.content_type, target.resource)
+        apply = patcher(request.content_type, custom=target.resource.custom)
         options = _options(request.query)
         old = self.objects.get(target.resource, *target.key).obj
         patch = _body(request)
@@ -323,26 +324,13 @@ def _options(query: Mapping[str, str]) -> Options:
 
 def _body(request: Request) -> Any:
     try:
+        if request.content_type.startswith(MEDIA_TYPE):
+            return namespace_of(request.body)
         if "yaml" in request.content_type:
             return yaml.safe_load(request.body)
         return decode(request.body)
     except (msgspec.DecodeError, yaml.YAMLError) as error:
         raise bad_request(f"the object provided is unrecognized: {str(error).splitlines()[0]}") from None
-
-
-def _patcher(content_type: str, resource: Resource) -> Callable[[Any, Any], Any]:
-    patchers = {"application/json-patch+json": json_patch, "application/merge-patch+json": merge_patch}
-    if not resource.custom:
-        patchers["application/strategic-merge-patch+json"] = strategic_merge
-    kind = content_type.partition(";")[0].strip()
-    if kind not in patchers:
-        accepted = ", ".join(patchers)
-        raise StatusError(
-            415,
-            "UnsupportedMediaType",
-            f"the body of the request was in an unknown format - accepted media types include: {accepted}",
-        )
-    return patchers[kind]
 
 
 def _finalizer(options: Mapping[str, Any], query: Mapping[str, str]) -> str | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from gputask.local.kinds import Resource
 from gputask.local.objects import Objects, Options, Preconditions
-from gputask.local.statuses import StatusError
 from gputask.local.store import Event, Key, Version
 
 Object = dict[str, Any]
@@ -116,11 +115,7 @@ class OwnerCollector:
         resource = self._objects.kinds.by_key(place[0])
         if resource is None:
             return
-        try:
-            self._objects.delete(resource, place[1], preconditions=Preconditions(uid=uid), finalizer=finalizer)
-        except StatusError:
-            # It went, or another took its name, since it was looked at: nothing of this owner is left there.
-            return
+        self._objects.delete(resource, place[1], preconditions=Preconditions(uid=uid), finalizer=finalizer)
 
     def _find(self, place: Place) -> tuple[Resource, Version] | None:
         resource = self._objects.kinds.by_key(place[0])

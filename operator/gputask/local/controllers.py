@@ -7,6 +7,7 @@ The roles are told of every change after it was stored, one by one, in steps of 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import Any
 
@@ -18,6 +19,8 @@ from gputask.local.statuses import StatusError
 from gputask.local.store import Event, Key
 
 Object = dict[str, Any]
+
+logger = logging.getLogger(__name__)
 
 STEP = 100
 """Changes handled before requests get their turn again."""
@@ -50,7 +53,11 @@ class Controllers:
         for _ in range(min(STEP, len(self._queue))):
             change = self._queue.popleft()
             for role in self._roles:
-                role.on_change(*change)
+                try:
+                    role.on_change(*change)
+                except StatusError as error:
+                    # Changes are told late: what a role acts on may have gone, or is terminating, by now.
+                    logger.info("%s: %s", type(role).__name__, error.message)
         self._scheduled = bool(self._queue)
         if self._scheduled:
             asyncio.get_running_loop().call_soon(self._step)
@@ -81,11 +88,13 @@ class NamespaceEmptier:
         self._finish(namespace)
 
     def _finish(self, namespace: str) -> None:
-        if any(key[0] == namespace for _, table in self._objects.store.tables() for key in table.rows):
-            return
         namespaces = self._objects.kinds.by_key("namespaces")
         assert namespaces is not None
         key = ("", namespace)
+        if key not in self._objects.kinds.table(namespaces).rows:
+            return
+        if any(key[0] == namespace for _, table in self._objects.store.tables() for key in table.rows):
+            return
         old = self._objects.get(namespaces, *key).obj
         new = {**old, "metadata": dict(old["metadata"]), "spec": {"finalizers": []}}
         self._objects.store_update(namespaces, self._objects.kinds.table(namespaces), key, new, dry_run=False)
@@ -119,6 +128,8 @@ class CrdEmptier:
         resource = self._objects.kinds.by_key(name)
         crds = self._objects.kinds.by_key(CRDS)
         assert crds is not None
+        if ("", name) not in self._objects.kinds.table(crds).rows:
+            return
         if resource is None or not self._objects.kinds.table(resource).rows:
             drop_finalizer(self._objects, crds, ("", name), CLEANUP)
 
@@ -203,12 +214,9 @@ class NodeTainter:
         taints += [{"key": name, "effect": "NoSchedule"} for name in _wanted(node) if name not in have]
         if taints == (spec.get("taints") or []):
             return
-        new = {**node, "spec": {**spec, "taints": taints}}
-        try:
-            self._objects.update(nodes, key, new, Options(), whole=False)
-        except StatusError:
-            # The node carries something that validation refuses by now; its taints stay.
-            return
+        kept = {key: value for key, value in spec.items() if key != "taints"}
+        new = {**node, "spec": kept | ({"taints": taints} if taints else {})}
+        self._objects.update(nodes, key, new, Options(), whole=False)
 
 
 def _ready(node: Object) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gputask.local.kinds import Kinds, Resource
+from gputask.local.patch import patch_types
 from gputask.local.schema import Node
 from gputask.local.typed import PREFIX, component
 
@@ -13,7 +14,7 @@ Object = dict[str, Any]
 
 VERSION: Object = {"major": "1", "minor": "37", "gitVersion": "v1.37.0+gputask", "platform": "linux/amd64"}
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json")
+_METADATA = PREFIX + "V1ObjectMeta"
 
 
 def discovery(path: str, kinds: Kinds) -> Object | None:
@@ -97,7 +98,10 @@ def _openapi(resources: Iterable[Resource]) -> Object:
         gvk = {"group": resource.group, "version": resource.version, "kind": resource.kind}
         name = resource.kind if resource.custom else resource.schema.root["$ref"].removeprefix(PREFIX)
         if resource.custom:
-            schemas[name] = {**resource.schema.root, "x-kubernetes-group-version-kind": [gvk]}
+            _collect(_METADATA, schemas)
+            head = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"$ref": _METADATA}}
+            properties = {**head, **(resource.schema.root.get("properties") or {}), "metadata": head["metadata"]}
+            schemas[name] = {**resource.schema.root, "properties": properties, "x-kubernetes-group-version-kind": [gvk]}
         else:
             _collect(resource.schema.root["$ref"], schemas)
             schemas[name] = {**schemas[name], "x-kubernetes-group-version-kind": [gvk]}
@@ -108,7 +112,9 @@ def _openapi(resources: Iterable[Resource]) -> Object:
             "get": {"responses": {"200": {"content": {"application/json": body}}}},
             "patch": {
                 "parameters": parameters,
-                "requestBody": {"content": {kind: {"schema": {"type": "object"}} for kind in _PATCHES}},
+                "requestBody": {
+                    "content": {kind: {"schema": {"type": "object"}} for kind in patch_types(custom=resource.custom)}
+                },
                 "responses": {"200": {"content": {"application/json": body}}},
                 "x-kubernetes-group-version-kind": gvk,
                 "x-kubernetes-action": "patch",

@@ -288,9 +288,13 @@ def _strategy(resource: Resource) -> Strategy:
     return CustomStrategy(resource) if resource.custom else _STRATEGIES.get(resource.key) or Strategy()
 
 
-def _checked_kind(resource: Resource, body: Any) -> Object:
-    if not isinstance(body, dict):
+def _checked_kind(resource: Resource, given: Any) -> Object:
+    if not isinstance(given, dict):
         raise bad_request("the request body must be one object")
+    body: Object = given
+    if not resource.custom:
+        # As Go's decoder does it: the path says what a body is that does not say it.
+        body = {"apiVersion": resource.api_version, "kind": resource.kind} | body
     if not body.get("kind"):
         raise bad_request(f"Object 'Kind' is missing in the request body, expected {resource.kind}")
     if body.get("apiVersion") != resource.api_version or body["kind"] != resource.kind:

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
 from gputask.local.statuses import StatusError, bad_request
 
 Object = dict[str, Any]
+
+
+def patcher(content_type: str, *, custom: bool) -> Callable[[Any, Any], Any]:
+    """How a patch of this media type applies: ``(target, patch) -> result``. Raises: StatusError 415."""
+    kind = content_type.partition(";")[0].strip()
+    accepted = patch_types(custom=custom)
+    if kind not in accepted:
+        raise StatusError(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted),
+        )
+    return accepted[kind]
+
+
+def patch_types(*, custom: bool) -> dict[str, Callable[[Any, Any], Any]]:
+    """The media types of patches; custom resources have no strategic one."""
+    types: dict[str, Callable[[Any, Any], Any]] = {
+        "application/json-patch+json": json_patch,
+        "application/merge-patch+json": merge_patch,
+    }
+    return types if custom else {**types, "application/strategic-merge-patch+json": strategic_merge}
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

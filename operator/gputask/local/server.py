@@ -68,10 +68,10 @@ class Server:
             async for piece in reply.stream:
                 if piece:
                     await response.write(piece)
-        except (ConnectionError, asyncio.CancelledError):
+            await response.write_eof()
+        except ConnectionError:
             # The client went away; nothing is left to tell it.
             return response
-        await response.write_eof()
         return response
 
 

@@ -9,6 +9,7 @@ import re
 from functools import cache
 from typing import Any
 
+from gputask.local.patch import MERGE_KEYS, MERGED_SETS
 from gputask.local.schema import Node, Schema
 from gputask.local.statuses import StatusError, bad_request
 
@@ -43,9 +44,17 @@ def component(reference: str) -> Node:
 
     model = getattr(models, reference.removeprefix(PREFIX))
     properties = {
-        model.attribute_map[name]: _node(model.attribute_map[name], text) for name, text in model.openapi_types.items()
+        model.attribute_map[name]: _field(model.attribute_map[name], text) for name, text in model.openapi_types.items()
     }
     return {"type": "object", "properties": properties}
+
+
+def _field(name: str, text: str) -> Node:
+    """The node of a field, with what kubectl must know to make a strategic merge patch of it."""
+    node = _node(name, text)
+    if node.get("type") == "array" and name in MERGE_KEYS and "$ref" in node["items"]:
+        return {**node, "x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": MERGE_KEYS[name]}
+    return {**node, "x-kubernetes-patch-strategy": "merge"} if name in MERGED_SETS else node
 
 
 def _node(name: str, text: str) -> Node:
