@@ -71,7 +71,7 @@ class Schema:
                 kept[key] = item  # whatever a CRD says of its metadata, the server knows better
             elif key in properties:
                 kept[key] = self._prune(item, properties[key], at, unknown)
-            elif isinstance(others, Mapping):
+            elif isinstance(others, dict):
                 kept[key] = self._prune(item, others, at, unknown)
             elif keep or others is True:
                 kept[key] = item
@@ -80,21 +80,28 @@ class Schema:
         return kept
 
     def _fill(self, value: Any, node: Node) -> Any:
+        """The value itself where nothing was missing, so that unchanged parts stay recognisable as such."""
         node = self.at(node)
         if isinstance(value, list):
             items = node.get("items")
-            return value if items is None else [self._fill(item, items) for item in value]
+            if items is None:
+                return value
+            whole = [self._fill(item, items) for item in value]
+            return whole if any(new is not old for new, old in zip(whole, value, strict=True)) else value
         if not isinstance(value, dict):
             return value
-        filled = dict(value)
-        for key, child in (node.get("properties") or {}).items():
+        known: Node = node.get("properties") or {}
+        found: Object = {}
+        for key, child in known.items():
             child = self.at(child)
-            if filled.get(key) is None and "default" in child and not (key in filled and child.get("nullable")):
-                filled[key] = deepcopy(child["default"])
-            if key in filled:
-                filled[key] = self._fill(filled[key], child)
+            item = value.get(key)
+            if item is None and "default" in child and not (key in value and child.get("nullable")):
+                found[key] = self._fill(deepcopy(child["default"]), child)
+            elif key in value and (filled := self._fill(item, child)) is not item:
+                found[key] = filled
         others = node.get("additionalProperties")
-        if isinstance(others, Mapping):
-            known = node.get("properties") or {}
-            filled |= {key: self._fill(item, others) for key, item in filled.items() if key not in known}
-        return filled
+        if isinstance(others, dict):
+            for key, item in value.items():
+                if key not in known and (filled := self._fill(item, others)) is not item:
+                    found[key] = filled
+        return {**value, **found} if found else value

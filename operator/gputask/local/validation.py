@@ -29,9 +29,12 @@ def problems(obj: Object, old: Object | None, root: Node) -> list[Cause]:
 
     CEL rules are judged only on objects that the rest of the schema accepts, as the real server does.
     """
-    own = {key: value for key, value in obj.items() if key not in TYPE_FIELDS}
+    before = old or {}
+    # What a request did not touch (the spec in a write of the status) is the stored part itself, and was judged then.
+    own = {key: value for key, value in obj.items() if key not in TYPE_FIELDS and value is not before.get(key)}
     children = {key: node for key, node in (root.get("properties") or {}).items() if key not in TYPE_FIELDS}
-    shape = {**root, "properties": children}
+    missing = [name for name in root.get("required", ()) if name not in obj]
+    shape = {**root, "properties": children, "required": missing}
     causes = list(_problems(own, shape, ""))
     if causes:
         return causes
@@ -50,7 +53,7 @@ def _problems(value: Any, node: Node, path: str) -> Causes:
         yield from _string(value, node, path)
     elif isinstance(value, list):
         yield from _list(value, node, path)
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         yield from _map(value, node, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _number(value, node, path)
@@ -61,7 +64,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "string": lambda v: isinstance(v, str),
     "boolean": lambda v: isinstance(v, bool),
     "array": lambda v: isinstance(v, list),
-    "object": lambda v: isinstance(v, Mapping),
+    "object": lambda v: isinstance(v, dict),
     "integer": lambda v: isinstance(v, int | float) and not isinstance(v, bool) and v == int(v),
     "number": lambda v: isinstance(v, int | float) and not isinstance(v, bool),
 }
@@ -146,7 +149,7 @@ def _twins(value: list[Any], node: Node, path: str) -> Causes:
     for i, item in enumerate(value):
         shown = json.dumps(item)
         if kind == "map":
-            if not isinstance(item, Mapping):
+            if not isinstance(item, dict):
                 continue
             key = {name: item.get(name) for name in node["x-kubernetes-list-map-keys"]}
             shown = (
@@ -168,7 +171,7 @@ def _map(value: Mapping[str, Any], node: Node, path: str) -> Causes:
         if name not in value and name not in TYPE_FIELDS:
             yield required(_join(path, name))
     for name, item in value.items():
-        child = properties.get(name) or (others if isinstance(others, Mapping) else None)
+        child = properties.get(name) or (others if isinstance(others, dict) else None)
         if child is not None:
             yield from _problems(item, child, _join(path, name))
 
@@ -197,12 +200,12 @@ def _rules(value: Any, old: Any, node: Node, path: str) -> Causes:
         twins = _old_items(old, node)
         for i, item in enumerate(value):
             yield from _rules(item, twins(item), items, f"{path}[{i}]")
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         properties, others = node.get("properties") or {}, node.get("additionalProperties")
-        before = old if isinstance(old, Mapping) else {}
+        before = old if isinstance(old, dict) else {}
         for name, item in value.items():
-            child = properties.get(name) or (others if isinstance(others, Mapping) else None)
-            if child is not None:
+            child = properties.get(name) or (others if isinstance(others, dict) else None)
+            if child is not None and item is not before.get(name):
                 yield from _rules(item, before.get(name), child, _join(path, name))
 
 
