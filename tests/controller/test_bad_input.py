@@ -13,7 +13,7 @@ from gputask.controller.preflight import ClusterUnusableError
 from gputask.kube.client import Client
 from gputask.kube.config import Connection
 from gputask.kube.errors import Unreachable
-from gputask.kube.resources import GPUNODES, GPUTASKS, NODES
+from gputask.kube.resources import GPUNODES, GPUTASKS, NODES, PRIORITY_CLASSES
 from gputask.local.cluster import LocalCluster
 from support.controller import task, variant
 from support.operator import gpu_node, operated
@@ -56,6 +56,15 @@ async def test_a_task_that_no_node_can_ever_run_names_the_resource_and_the_large
         said = await world.says("huge", "Feasible", "False")
         assert "gpuMemoryMB" in said["message"]
         assert "24000" in said["message"]
+
+
+async def test_a_priority_class_counts_once_it_exists_and_is_resolved_once() -> None:
+    async with operated(gpu_node()) as world:
+        await world.apply(task("t", priorityClassName="urgent"))
+        assert "urgent" in (await world.says("t", "Accepted", "False"))["message"]
+        head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
+        await world.client.create(PRIORITY_CLASSES, {**head, "value": 7})
+        assert (await world.reaches("t", "Running"))["priority"] == 7
 
 
 async def test_a_corrected_task_is_tried_at_once() -> None:

@@ -15,7 +15,7 @@ from gputask.controller.store import Store
 from gputask.kube.client import Client
 from gputask.kube.errors import KubeError, NotFound
 from gputask.kube.informer import Informer
-from gputask.kube.resources import GPUNODES, GPUTASKS, NODES, PODS, Resource
+from gputask.kube.resources import GPUNODES, GPUTASKS, NODES, PODS, PRIORITY_CLASSES, Resource
 from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.pods import Manifest, uid_of
 
@@ -46,6 +46,13 @@ class Feeds:
             on_update=lambda _, new: store.put_pod(new),
             on_delete=store.drop_pod,
         )
+        self._priority_classes = Informer(
+            client,
+            PRIORITY_CLASSES,
+            on_add=store.put_priority_class,
+            on_update=lambda _, new: store.put_priority_class(new),
+            on_delete=store.drop_priority_class,
+        )
         self._kopf = KopfWatch(
             client.connection,
             on_task=_changed(store.put_task, store.drop_task),
@@ -56,8 +63,9 @@ class Feeds:
         """Returns when the store shows the cluster as it was after this call (protocol line 18)."""
         group.create_task(self._gpunodes.run())
         await self._gpunodes.synced.wait()  # first: every pod that the ledgers name is then in the later list
-        group.create_task(self._pods.run())
-        await self._pods.synced.wait()
+        for informer in (self._pods, self._priority_classes):
+            group.create_task(informer.run())
+            await informer.synced.wait()
         group.create_task(self._kopf.run())
         await self._kopf.started.wait()
         await self.resync()

@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 DEBOUNCE_SECONDS = 0.005
 """Changes come in flocks (one apply of many files); so much is waited for the rest of a flock."""
 
+LONGEST_REST_SECONDS = 0.5
+"""After a pass the loop rests for as long as the pass took, at most so long: on a large cluster in full change the
+planner would otherwise never leave the interpreter to the writes that carry out its decisions."""
+
 IDLE_SECONDS = 30.0
 """A pass at least so often while anything waits: time itself moves holds (R5) and shortens node lives."""
 
@@ -55,6 +59,7 @@ class SchedulingLoop:
         self._now = now
         self._metrics = metrics
         self.holds: tuple[Hold, ...] = ()
+        self._rest = DEBOUNCE_SECONDS
         self._cut = False
 
     async def run(self) -> None:
@@ -84,14 +89,16 @@ class SchedulingLoop:
                 if not self._snapshots.queue.waiting:
                     continue
             else:
-                await asyncio.sleep(DEBOUNCE_SECONDS)
+                await asyncio.sleep(self._rest)
             return
 
     async def _pass(self) -> None:
         snapshot = self._snapshots.freeze(self.holds)
         started = time.perf_counter()
         plan = await asyncio.to_thread(self._planner, snapshot, self._now(), _budget(started))
-        self._metrics.pass_seconds.observe(time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self._metrics.pass_seconds.observe(seconds)
+        self._rest = min(max(seconds, DEBOUNCE_SECONDS), LONGEST_REST_SECONDS)
         self.holds, self._cut = plan.holds, plan.cut
         for decision in plan.decisions:
             self._metrics.decisions.labels(decision.action).inc()

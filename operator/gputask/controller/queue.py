@@ -18,6 +18,9 @@ from gputask.ledger.pods import Manifest
 from gputask.planner import model
 from gputask.translate.tasks import ClassTable, TaskError, planner_task, read_task
 
+UNREAD = -1
+"""Generation of a reading that is done again at the next look, because it hangs on another object."""
+
 
 class Standing(StrEnum):
     """Where a task stands, as the cache shows it."""
@@ -97,6 +100,15 @@ class TaskQueue:
             self._backoff.forget(uid)  # the user changed something: try at once
         try:
             task = read_task(manifest)
+            name = task.spec.priority_class_name
+            if name is not None and task.status.priority is None:
+                if name not in self._store.priority_classes:
+                    line = (
+                        f"spec.priorityClassName: there is no PriorityClass {name!r}; create it, or use spec.priority"
+                    )
+                    return Reading(UNREAD, None, None, (line,))
+                resolved = task.status.model_copy(update={"priority": self._store.priority_classes[name]})
+                task = task.model_copy(update={"status": resolved})
             return Reading(generation, task, planner_task(task, self._classes))
         except TaskError as error:
             return Reading(generation, None, None, tuple(error.lines))

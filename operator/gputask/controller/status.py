@@ -54,8 +54,8 @@ def patch(view: View, *, now: str) -> dict[str, Any]:
     }
     if view.known.reading.planned is not None:
         wanted["priority"] = view.known.reading.planned.priority
-    if view.known.reading.generation:
-        wanted["observedGeneration"] = view.known.reading.generation
+    if generation := view.task["metadata"].get("generation"):
+        wanted["observedGeneration"] = generation
     return {name: value for name, value in wanted.items() if current.get(name) != value}
 
 

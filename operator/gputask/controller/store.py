@@ -55,13 +55,14 @@ def key_of(manifest: Manifest) -> str:
 
 
 class Store:
-    """Tasks and pods by UID, nodes and GpuNodes by name, with indexes from nodes and tasks to pods."""
+    """Tasks and pods by UID; nodes, GpuNodes and priority classes by name; indexes from nodes and tasks to pods."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Manifest] = {}
         self.nodes: dict[str, Manifest] = {}
         self.gpunodes: dict[str, Manifest] = {}
         self.pods: dict[str, Manifest] = {}
+        self.priority_classes: dict[str, int] = {}
         self._pods_on_node: defaultdict[str, set[str]] = defaultdict(set)
         self._pods_of_task: defaultdict[str, set[str]] = defaultdict(set)
         self._uid_of_task: dict[str, str] = {}
@@ -155,6 +156,15 @@ class Store:
         self._unindex(uid)
         self.pods.pop(uid, None)
         self._mark(task=task_uid_of(pod), node=_node_of_pod(pod))
+
+    def put_priority_class(self, priority_class: Manifest) -> None:
+        self.priority_classes[name_of(priority_class)] = int(priority_class["value"])
+        for uid, task in self.tasks.items():
+            if task["spec"].get("priorityClassName") == name_of(priority_class):
+                self._mark(task=uid)
+
+    def drop_priority_class(self, priority_class: Manifest) -> None:
+        self.priority_classes.pop(name_of(priority_class), None)
 
     # --- inside ---------------------------------------------------------------------------------------
 

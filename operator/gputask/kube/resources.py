@@ -41,5 +41,6 @@ class Resource(NamedTuple):
 PODS = Resource("", "v1", "pods", "Pod", namespaced=True)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 EVENTS = Resource("", "v1", "events", "Event", namespaced=True)
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 GPUTASKS = Resource("gputask.dev", "v1alpha1", "gputasks", "GpuTask", namespaced=True)
 GPUNODES = Resource("gputask.dev", "v1alpha1", "gpunodes", "GpuNode", namespaced=False)

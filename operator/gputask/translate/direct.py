@@ -34,7 +34,7 @@ def _policies(task: GpuTask) -> Iterator[str]:
     """What the API has and this operator does not serve: refused, where ignoring it would do something else."""
     if task.spec.variant_policy != "Ordered":
         yield f"spec.variantPolicy: {task.spec.variant_policy} is not served yet; use Ordered"
-    if task.spec.priority_class_name is not None:
+    if task.spec.priority_class_name is not None and task.status.priority is None:
         yield "spec.priorityClassName: is not resolved yet; write its value as spec.priority"
 
 
