@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gputask.api.conditions import ReservedReason
-from gputask.planner.model import Cause, Hold, Plan, Waiting
+from gputask.planner.model import Action, Cause, Hold, Plan, Waiting
 
 _NEAREST_FIRST = (
     Cause.GAP,
@@ -47,14 +47,11 @@ class Verdicts:
         after = {waiting.task.uid: verdict(waiting, holds.get(waiting.task.uid)) for waiting in plan.waiting}
         if plan.cut:  # what a cut pass did not come to still has its old verdict (R9)
             after = self._verdicts | after
-            for decision in plan.decisions:
-                after.pop(decision.task.uid, None) if decision.task.uid not in holds else None
+            placed = {decision.task.uid for decision in plan.decisions if decision.action is Action.PLACE}
+            after = {uid: found for uid, found in after.items() if uid not in placed}
         news = {uid for uid, new in after.items() if self._verdicts.get(uid) != new}
         self._verdicts = after
         return news
-
-    def forget(self, uid: str) -> None:
-        self._verdicts.pop(uid, None)
 
     def counts(self, uids: Iterable[str]) -> Counter[str]:
         """How many of these tasks wait for which reason; infeasible ones count as ``Infeasible``."""
