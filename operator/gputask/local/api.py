@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,6 +33,8 @@ from gputask.local.tables import TableForm
 from gputask.local.watching import Form, Lists, Pace, PlainForm, Selection, watch
 
 Object = dict[str, Any]
+
+logger = logging.getLogger(__name__)
 
 JSON = "application/json"
 Log = Callable[[Object, str | None], str]
@@ -113,6 +116,11 @@ class Api:
             return self._answer(request)
         except StatusError as error:
             return Reply(error.code, encode(error.body()))
+        except Exception as error:
+            # A fault of this server, but no reason for a client to see anything else than a Status.
+            logger.exception("%s %s", request.method, request.path)
+            internal = StatusError(500, "InternalError", f"Internal error occurred: {type(error).__name__}: {error}")
+            return Reply(500, encode(internal.body()))
 
     def _answer(self, request: Request) -> Reply:
         if request.path in ("/healthz", "/livez", "/readyz"):

@@ -212,13 +212,10 @@ class Objects:
         """The body as an object of the caller's own, known fields only. Raises: StatusError 400."""
         obj = _checked_kind(resource, body)
         schema, kind = resource.schema, resource.kind
-        if not isinstance(obj.get("metadata") or {}, dict):
-            raise bad_request(
-                f'{kind} in version "{resource.version}" cannot be handled as a {kind}: metadata: no object'
-            )
         obj, unknown = schema.prune(obj)
         if resource.custom:
-            meta = decoded(obj.get("metadata") or {}, _METADATA, kind, resource.version)
+            given = obj.get("metadata")
+            meta = decoded({} if given is None else given, _METADATA, kind, resource.version)
             obj["metadata"], strange = _METADATA.prune(meta)
             unknown += [f"metadata.{path}" for path in strange]
         else:
