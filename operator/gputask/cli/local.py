@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -91,4 +92,4 @@ async def _ready(process: OperatorProcess, stop: asyncio.Event) -> bool:
 
 
 def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).split("] ")[-1].split(" (")[0].lower()
+    return os.strerror(error.errno).lower() if error.errno else str(error)

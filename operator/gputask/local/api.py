@@ -30,6 +30,7 @@ from gputask.local.statuses import (
 )
 from gputask.local.store import Key, Store, Version, decode, encode
 from gputask.local.tables import TableForm
+from gputask.local.typed import decoded, typed_schema
 from gputask.local.watching import Form, Lists, Pace, PlainForm, Selection, watch
 
 Object = dict[str, Any]
@@ -79,6 +80,7 @@ class Target:
 
 
 _PACE = Pace()
+_BINDING = typed_schema("V1Binding")
 
 
 def _no_log(pod: Object, container: str | None) -> str:
@@ -261,8 +263,8 @@ class Api:
         return Reply(200, encode(scale_of(target.resource, version.obj)))
 
     def _bind(self, request: Request, target: Target) -> Reply:
-        body = _body(request)
-        if not isinstance(body, dict) or body.get("kind") != "Binding" or body.get("apiVersion") != "v1":
+        body = decoded(_body(request), _BINDING, "Binding", "v1")
+        if (body.get("apiVersion", "v1"), body.get("kind", "Binding")) != ("v1", "Binding"):
             raise bad_request("the request body must be a Binding of apiVersion v1")
         meta = body.get("metadata") or {}
         name = target.name or meta.get("name") or ""

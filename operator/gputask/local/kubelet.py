@@ -29,6 +29,23 @@ STRATEGIC = "application/strategic-merge-patch+json"
 FINISHED = ("Succeeded", "Failed")
 RETRY_SECONDS = 1.0
 
+_UNKNOWN = (
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "machineID",
+    "osImage",
+    "systemUUID",
+)
+_NODE_INFO = {
+    **dict.fromkeys(_UNKNOWN, ""),
+    "architecture": "amd64",
+    "kubeletVersion": "simulated",
+    "operatingSystem": "linux",
+}
+"""All fields, as Kubernetes has none of them optional: clients with models refuse a node that lacks one."""
+
 
 class Kubelets:
     """Posts Ready for simulated nodes and runs the pods that are bound to them.
@@ -123,7 +140,7 @@ class Kubelets:
             lambda: self._api.patch(
                 NODES,
                 node["metadata"]["name"],
-                {"metadata": meta, "status": {"conditions": [ready], "nodeInfo": {"kubeletVersion": "simulated"}}},
+                {"metadata": meta, "status": {"conditions": [ready], "nodeInfo": _NODE_INFO}},
                 subresource="status",
                 content_type=STRATEGIC,
             )

@@ -10,6 +10,8 @@ from aiohttp import web
 from gputask.local.api import Api, Reply, Request
 
 HOST = "127.0.0.1"
+STOP_SECONDS = 1.0
+"""How long requests may still be answered when the server stops."""
 Fault = Callable[[Request, Callable[[], Reply]], Awaitable[Reply | None]]
 """Stands between the socket and the API in tests: may delay, refuse, or return None to cut the connection, before or
 after it calls the API."""
@@ -25,13 +27,13 @@ class Server:
         self.fault = fault
         self._api = api
         self._port = port
-        self._runner = web.ServerRunner(web.Server(self._serve, access_log=None))
+        self._runner = web.ServerRunner(web.Server(self._serve, access_log=None), shutdown_timeout=STOP_SECONDS)
         self.url = ""
 
     async def start(self) -> None:
         """Listens. Raises: OSError if the port is taken."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, HOST, self._port, backlog=1024, shutdown_timeout=1.0)
+        site = web.TCPSite(self._runner, HOST, self._port, backlog=1024)
         await site.start()
         self.url = f"http://{HOST}:{self._runner.addresses[0][1]}"
 
