@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gputask.controller.dispatch import Dispatch
 from gputask.controller.metrics import Metrics
@@ -61,6 +61,7 @@ class SchedulingLoop:
         self.holds: tuple[Hold, ...] = ()
         self._rest = DEBOUNCE_SECONDS
         self._cut = False
+        self._faults: set[str] = set()
 
     async def run(self) -> None:
         """Schedule until cancelled. A pass that fails is logged and tried again after the next change (R10)."""
@@ -100,6 +101,7 @@ class SchedulingLoop:
         self._metrics.pass_seconds.observe(seconds)
         self._rest = min(max(seconds, DEBOUNCE_SECONDS), LONGEST_REST_SECONDS)
         self.holds, self._cut = plan.holds, plan.cut
+        self._report(plan.faults)
         for decision in plan.decisions:
             self._metrics.decisions.labels(decision.action).inc()
             if decision.action is Action.PLACE and self._still_waits(decision):
@@ -107,6 +109,13 @@ class SchedulingLoop:
         for uid in self._verdicts.record(plan):
             self._tell(uid)
         self._metrics.set_queue(self._verdicts.counts(self._snapshots.queue.waiting))
+
+    def _report(self, faults: Sequence[str]) -> None:
+        """What the pass skipped (R10): logged when it is news, not in every pass."""
+        for fault in set(faults) - self._faults:
+            log.error("the planner skipped an object: %s", fault)
+            self._metrics.errors.labels("planner").inc()
+        self._faults = set(faults)
 
     def _still_waits(self, decision: Decision) -> bool:
         # The task may have been deleted, suspended or changed while the planner thought, and its node may be gone.
