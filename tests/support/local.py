@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from gputask.local.api import Api, Reply, Request
+from gputask.local.api import Api, Reply
 from gputask.local.cluster import NAMESPACES
+from gputask.local.requests import Request
 from gputask.local.store import Store, decode, encode
 
 Object = dict[str, Any]

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-import yaml
-
+from gputask.local.checks import check_precondition
 from gputask.local.core import core_resources
 from gputask.local.crds import follow_crds
 from gputask.local.discovery import discovery
 from gputask.local.kinds import Kinds, Resource
-from gputask.local.objects import Objects, Options, Preconditions, bind_preconditions
+from gputask.local.objects import Deletion, Objects, Options
 from gputask.local.patch import patcher
+from gputask.local.paths import Target, target_of
 from gputask.local.pods import binding_problems, bound
-from gputask.local.protobuf import MEDIA_TYPE, namespace_of
+from gputask.local.requests import JSON, Request, body_of, deletion_of, options_of
 from gputask.local.scale import scale_of, scaled
 from gputask.local.statuses import (
     StatusError,
@@ -28,7 +27,7 @@ from gputask.local.statuses import (
     no_such_path,
     success,
 )
-from gputask.local.store import Key, Store, Version, decode, encode
+from gputask.local.store import Store, Version, encode
 from gputask.local.tables import TableForm
 from gputask.local.typed import decoded, typed_schema
 from gputask.local.watching import Form, Lists, Pace, PlainForm, Selection, watch
@@ -37,21 +36,9 @@ Object = dict[str, Any]
 
 logger = logging.getLogger(__name__)
 
-JSON = "application/json"
+
 Log = Callable[[Object, str | None], str]
 """The log of a pod's container (None: the only or first one). Raises: StatusError 400 while there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request; the query has the last value of each parameter."""
-
-    method: str
-    path: str
-    query: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    content_type: str = JSON
-    accept: str = JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +50,6 @@ class Reply:
     content_type: str = JSON
     warnings: tuple[str, ...] = ()
     stream: AsyncIterator[bytes] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What a path points at."""
-
-    resource: Resource
-    namespace: str | None
-    name: str | None
-    subresource: str
-
-    @property
-    def key(self) -> Key:
-        return (self.namespace or "", self.name or "")
 
 
 _PACE = Pace()
@@ -127,7 +100,7 @@ class Api:
     def _answer(self, request: Request) -> Reply:
         if request.path in ("/healthz", "/livez", "/readyz"):
             return Reply(200, b"ok", "text/plain")
-        target = self._target(request.path)
+        target = target_of(request.path, self.kinds)
         if target is None:
             document = discovery(request.path, self.kinds) if request.method == "GET" else None
             if document is None:
@@ -143,35 +116,6 @@ class Api:
         if request.method not in handlers:
             raise _no_method()
         return handlers[request.method](request, target)
-
-    def _target(self, path: str) -> Target | None:
-        """What a path points at; None for discovery. Raises: StatusError 404."""
-        parts = [part for part in path.split("/") if part]
-        match parts:
-            case ["api", version, *rest] if rest:
-                group = ""
-            case ["apis", group, version, *rest] if rest:
-                pass
-            case _:
-                return None
-        namespace: str | None = None
-        if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
-            namespace, rest = rest[1], rest[2:]
-        plural, *tail = rest
-        if [group, plural] == ["", "bindings"] and namespace and not tail:
-            pods = self.kinds.find("", "v1", "pods")
-            assert pods is not None
-            return Target(pods, namespace, None, "binding")
-        resource = self.kinds.find(group, version, plural)
-        if resource is None or len(tail) > 2 or (namespace is not None and not resource.namespaced):
-            raise no_such_path()
-        name, subresource = (*tail, None, "")[:2] if len(tail) < 2 else tail
-        subresource = subresource or ""
-        if name is not None and resource.namespaced and namespace is None:
-            raise no_such_path()
-        if subresource and subresource not in (*resource.subresources(), "finalize"):
-            raise no_such_path()
-        return Target(resource, namespace, name, subresource)
 
     def _form(self, request: Request, resource: Resource) -> Form:
         for media in request.accept.split(","):
@@ -213,15 +157,15 @@ class Api:
             raise _no_method()
         if target.resource.namespaced and target.namespace is None:
             raise bad_request("an empty namespace may not be set during creation")
-        options = _options(request.query)
-        version = self.objects.create(target.resource, target.namespace or "", _body(request), options)
+        options = options_of(request.query)
+        version = self.objects.create(target.resource, target.namespace or "", body_of(request), options)
         return self._written(request, target, version, options, status=201)
 
     def _put(self, request: Request, target: Target) -> Reply:
         if target.name is None:
             raise _no_method()
-        options = _options(request.query)
-        body = _body(request)
+        options = options_of(request.query)
+        body = body_of(request)
         if target.subresource == "scale":
             return self._rescale(target, body, options, whole=True)
         version = self._updated(target, body, options, whole=True)
@@ -246,9 +190,9 @@ class Api:
         if target.name is None:
             raise _no_method()
         apply = patcher(request.content_type, custom=target.resource.custom)
-        options = _options(request.query)
+        options = options_of(request.query)
         old = self.objects.get(target.resource, *target.key).obj
-        patch = _body(request)
+        patch = body_of(request)
         if target.subresource == "scale":
             return self._rescale(target, apply(scale_of(target.resource, old), patch), options, whole=False)
         version = self._updated(target, apply(old, patch), options, whole=False)
@@ -263,7 +207,7 @@ class Api:
         return Reply(200, encode(scale_of(target.resource, version.obj)))
 
     def _bind(self, request: Request, target: Target) -> Reply:
-        body = decoded(_body(request), _BINDING, "Binding", "v1")
+        body = decoded(body_of(request), _BINDING, "Binding", "v1")
         if (body.get("apiVersion", "v1"), body.get("kind", "Binding")) != ("v1", "Binding"):
             raise bad_request("the request body must be a Binding of apiVersion v1")
         meta = body.get("metadata") or {}
@@ -276,40 +220,32 @@ class Api:
             raise invalid_object("", "Binding", name, causes)
         key = (target.namespace or "", name)
         pod = self.objects.get(target.resource, *key).obj
-        bind_preconditions(target.resource, pod["metadata"], meta)
+        for what, name in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
+            check_precondition(target.resource, pod["metadata"], what, meta.get(name), pod["metadata"][name])
         new = bound(pod, body, self.objects.timestamp())
-        if not _options(request.query).dry_run:
+        if not options_of(request.query).dry_run:
             self.store.put(target.resource.key, self.kinds.table(target.resource), key, new)
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         return Reply(201, encode(status))
 
     def _delete(self, request: Request, target: Target) -> Reply:
-        asked = _body(request) if request.body else {}
-        options = asked if isinstance(asked, dict) else {}
-        grace = options.get("gracePeriodSeconds", request.query.get("gracePeriodSeconds"))
-        conditions = options.get("preconditions") or {}
-        arguments: dict[str, Any] = {
-            "preconditions": Preconditions(conditions.get("uid"), conditions.get("resourceVersion")),
-            "grace": None if grace is None else int(grace),
-            "finalizer": _finalizer(options, request.query),
-            "dry_run": "All" in (options.get("dryRun") or ()) or _options(request.query).dry_run,
-        }
+        how = deletion_of(request)
         resource = target.resource
         if target.name is None:
-            return self._delete_all(request, target, arguments)
-        version, gone = self.objects.delete(resource, target.key, **arguments)
+            return self._delete_all(request, target, how)
+        version, gone = self.objects.delete(resource, target.key, how)
         if not gone or resource.key == "pods":
             return Reply(200, version.raw)
         uid = version.obj["metadata"]["uid"]
         return Reply(200, encode(success(resource.group, resource.plural, target.name, uid)))
 
-    def _delete_all(self, request: Request, target: Target, arguments: dict[str, Any]) -> Reply:
+    def _delete_all(self, request: Request, target: Target, how: Deletion) -> Reply:
         table = self.kinds.table(target.resource)
         selection = Selection.of(target.resource, table, target.namespace, None, request.query)
         form, versions = PlainForm(target.resource), selection.versions()
         for version in versions:
             meta = version.obj["metadata"]
-            self.objects.delete(target.resource, (meta.get("namespace", ""), meta["name"]), **arguments)
+            self.objects.delete(target.resource, (meta.get("namespace", ""), meta["name"]), how)
         return Reply(200, form.many(versions, {"resourceVersion": str(self.store.number)}))
 
     def _written(
@@ -321,37 +257,3 @@ class Api:
 
 def _no_method() -> StatusError:
     return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
-
-
-def _options(query: Mapping[str, str]) -> Options:
-    validation = query.get("fieldValidation") or "Warn"
-    if validation not in ("Ignore", "Warn", "Strict"):
-        raise bad_request(
-            f'fieldValidation: Unsupported value: "{validation}": supported values: "", "Ignore", "Strict", "Warn"'
-        )
-    return Options(dry_run=query.get("dryRun") == "All", field_validation=validation)
-
-
-def _body(request: Request) -> Any:
-    try:
-        if request.content_type.startswith(MEDIA_TYPE):
-            return namespace_of(request.body)
-        if "yaml" in request.content_type:
-            return yaml.safe_load(request.body)
-        return decode(request.body)
-    except (msgspec.DecodeError, yaml.YAMLError) as error:
-        raise bad_request(f"the object provided is unrecognized: {str(error).splitlines()[0]}") from None
-
-
-def _finalizer(options: Mapping[str, Any], query: Mapping[str, str]) -> str | None:
-    policy = options.get("propagationPolicy") or query.get("propagationPolicy") or "Background"
-    if options.get("orphanDependents"):
-        policy = "Orphan"
-    match policy:
-        case "Background":
-            return None
-        case "Foreground":
-            return "foregroundDeletion"
-        case "Orphan":
-            return "orphan"
-    raise bad_request(f"invalid propagationPolicy: {json.dumps(policy)}")

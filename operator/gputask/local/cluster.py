@@ -15,10 +15,11 @@ from gputask.kube import client as kube
 from gputask.kube import transport as wire
 from gputask.kube.config import Connection
 from gputask.kube.errors import api_error
-from gputask.local.api import Api, Request
+from gputask.local.api import Api
 from gputask.local.clock import Clock
 from gputask.local.controllers import Controllers
 from gputask.local.kubelet import Kubelets
+from gputask.local.requests import Request
 from gputask.local.server import Fault, Server
 from gputask.local.statuses import StatusError
 from gputask.local.store import Store, decode, encode

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from gputask.local.kinds import Resource
-from gputask.local.objects import Objects, Options, Preconditions
+from gputask.local.objects import Deletion, Objects, Options
 from gputask.local.store import Event, Key, Version
 
 Object = dict[str, Any]
@@ -115,7 +115,7 @@ class OwnerCollector:
         resource = self._objects.kinds.by_key(place[0])
         if resource is None:
             return
-        self._objects.delete(resource, place[1], preconditions=Preconditions(uid=uid), finalizer=finalizer)
+        self._objects.delete(resource, place[1], Deletion(uid=uid, finalizer=finalizer))
 
     def _find(self, place: Place) -> tuple[Resource, Version] | None:
         resource = self._objects.kinds.by_key(place[0])

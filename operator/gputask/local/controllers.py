@@ -14,7 +14,7 @@ from typing import Any
 from gputask.local.collect import OwnerCollector, drop_finalizer
 from gputask.local.crds import CLEANUP
 from gputask.local.crds import KEY as CRDS
-from gputask.local.objects import Objects, Options
+from gputask.local.objects import Deletion, Objects, Options
 from gputask.local.statuses import StatusError
 from gputask.local.store import Event, Key
 
@@ -163,7 +163,7 @@ class LostPodCollector:
         for key, version in list(self._objects.kinds.table(pods).rows.items()):
             if _node(version.obj) == node:
                 self._fail(key, version.obj)
-                self._objects.delete(pods, key, grace=0)
+                self._objects.delete(pods, key, Deletion(grace=0))
 
     def _fail(self, key: Key, pod: Object) -> None:
         """The end of a pod is on record before the pod goes, as from the real pod collector."""

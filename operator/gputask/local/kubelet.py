@@ -6,28 +6,19 @@ A node is simulated if its annotation ``sim.gputask.dev/node`` is "true". One ob
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
+from collections.abc import Coroutine
 from typing import Any
 
 from gputask.api.names import SIM_NODE
 from gputask.kube.client import Client
-from gputask.kube.errors import Conflict, KubeError, NotFound
 from gputask.kube.informer import Informer
 from gputask.kube.resources import NODES, PODS
 from gputask.local.clock import Clock
 from gputask.local.containers import log_text
-from gputask.local.runs import End, Run, ended_status, next_end, restarts, running_status
+from gputask.local.pod_worker import FINISHED, STRATEGIC, PodWorker, repeated, timestamp
 from gputask.local.statuses import bad_request, not_found
 
 Object = dict[str, Any]
-
-logger = logging.getLogger(__name__)
-
-STRATEGIC = "application/strategic-merge-patch+json"
-FINISHED = ("Succeeded", "Failed")
-RETRY_SECONDS = 1.0
 
 _UNKNOWN = (
     "bootID",
@@ -136,7 +127,7 @@ class Kubelets:
             "lastTransitionTime": when,
         }
         meta = {"uid": node["metadata"]["uid"]}
-        await self.send(
+        await repeated(
             lambda: self._api.patch(
                 NODES,
                 node["metadata"]["name"],
@@ -151,8 +142,13 @@ class Kubelets:
         if uid in self._running:
             self._running[uid].see(pod)
         elif pod["spec"].get("nodeName") in self._simulated and (pod.get("status") or {}).get("phase") not in FINISHED:
-            worker = self._running[uid] = PodWorker(pod, self._api, self)
-            worker.task = self._spawn(worker.run())
+            worker = PodWorker(pod, self._api, self._clock, on_start=self._on_start)
+            self._running[uid] = worker
+            worker.task = self._spawn(self._run(worker))
+
+    async def _run(self, worker: PodWorker) -> None:
+        await worker.run()
+        self._running.pop(worker.pod["metadata"]["uid"], None)
 
     def _on_no_pod(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
@@ -160,109 +156,13 @@ class Kubelets:
         if worker := self._running.pop(uid, None):
             worker.cancel()
 
-    def started(self, pod: Object) -> None:
+    def _on_start(self, pod: Object) -> None:
         """The pod's containers start with the pod as it is now: their environment is fixed."""
         logs = {container["name"]: log_text(pod, container) for container in pod["spec"]["containers"]}
         self._logs[pod["metadata"]["uid"]] = logs
-
-    def ended(self, pod: Object) -> None:
-        """The pod's worker has nothing left to do."""
-        self._running.pop(pod["metadata"]["uid"], None)
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
-
-    async def send(self, request: Callable[[], Coroutine[Any, Any, Object]]) -> bool:
-        """Repeats a write until it is answered. False if its object is gone or is another one by now.
-
-        Its writes say the same again when repeated, so a lost answer does no harm.
-        """
-        while True:
-            try:
-                await request()
-            except (NotFound, Conflict):
-                return False
-            except KubeError as error:
-                logger.warning("simulated kubelet: %s", error)
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return True
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-class PodWorker:
-    """Runs one pod to its end."""
-
-    def __init__(self, pod: Object, client: Client, kubelets: Kubelets) -> None:
-        self.pod = pod
-        self.task: asyncio.Task[None] | None = None
-        self._api = client
-        self._kubelets = kubelets
-        self._changed = asyncio.Event()
-        self._stopping: float | None = None
-        self.see(pod)
-
-    def see(self, pod: Object) -> None:
-        """A newer state of the pod."""
-        self.pod = pod
-        if self._stopping is None and pod["metadata"].get("deletionTimestamp"):
-            self._stopping = self._kubelets.clock.now()
-        self._changed.set()
-
-    def cancel(self) -> None:
-        """The pod or its node is gone."""
-        if self.task is not None:
-            self.task.cancel()
-
-    async def run(self) -> None:
-        """Starts the containers, waits for their end, again as often as the restart policy says, and reports it."""
-        now = self._kubelets.clock.now()
-        run = Run(pod_started=now, started=now)
-        self._kubelets.started(self.pod)
-        alive = await self._report(running_status(self.pod, timestamp(), run))
-        while alive:
-            end = await self._end(run)
-            if not restarts(self.pod, end, self._stopping):
-                alive = await self._report(ended_status(self.pod, timestamp(), run, end))
-                break
-            run = Run(run.pod_started, self._kubelets.clock.now(), run.restarts + 1)
-            alive = await self._report(running_status(self.pod, timestamp(), run, end))
-        if alive and self._stopping is not None:
-            await self._remove()
-        self._kubelets.ended(self.pod)
-
-    async def _end(self, run: Run) -> End:
-        clock = self._kubelets.clock
-        while True:
-            self._changed.clear()
-            end = next_end(self.pod, run, self._stopping)
-            if end is not None and end.at <= clock.now():
-                return end
-            await clock.wait(self._changed, end.at if end else None)
-
-    async def _report(self, status: Object) -> bool:
-        meta = self.pod["metadata"]
-        body = {"metadata": {"uid": meta["uid"]}, "status": status}
-        return await self._kubelets.send(
-            lambda: self._api.patch(
-                PODS, meta["name"], body, meta["namespace"], subresource="status", content_type=STRATEGIC
-            )
-        )
-
-    async def _remove(self) -> None:
-        """The last word on a deleted pod: now nothing of it runs."""
-        meta = self.pod["metadata"]
-        await self._kubelets.send(
-            lambda: self._api.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"], grace_seconds=0)
-        )
-
-
-def timestamp() -> str:
-    """The present as the API writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

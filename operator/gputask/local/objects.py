@@ -13,6 +13,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from gputask.local.checks import (
+    check_deletion,
+    check_name,
+    check_precondition,
+    checked_kind,
+    kept,
+    report_unknown,
+    spec_changed,
+)
 from gputask.local.crds import KEY as CRDS
 from gputask.local.crds import CrdStrategy
 from gputask.local.kinds import Kinds, Resource
@@ -22,7 +31,6 @@ from gputask.local.statuses import (
     StatusError,
     already_exists,
     bad_request,
-    conflict,
     forbidden,
     invalid,
     invalid_object,
@@ -67,11 +75,21 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Preconditions:
-    """What a delete demands of the object; None demands nothing."""
+class Deletion:
+    """How a delete is meant.
+
+    uid, resource_version: what it demands of the object. grace: seconds, or None for the object's own. finalizer: what
+    the propagation policy adds (``foregroundDeletion``, ``orphan``).
+    """
 
     uid: str | None = None
     resource_version: str | None = None
+    grace: int | None = None
+    finalizer: str | None = None
+    dry_run: bool = False
+
+
+_PLAIN = Deletion()
 
 
 class Objects:
@@ -129,7 +147,7 @@ class Objects:
         """
         strategy = _strategy(resource)
         new = self._decoded(resource, body, options)
-        _check_name(new["metadata"], key)
+        check_name(new["metadata"], key)
         table = self.kinds.table(resource)
         stored = table.rows.get(key)
         if stored is None:
@@ -138,7 +156,7 @@ class Objects:
             raise not_found(resource.group, resource.plural, key[1])
         old = stored.obj
         self._check_versions(resource, strategy, new["metadata"], old["metadata"], whole=whole)
-        new = _kept(resource, strategy, new, old, subresource)
+        new = kept(resource, strategy, new, old, subresource)
         new = resource.schema.fill(new) if resource.custom else new
         if not subresource:
             strategy.on_update(new, old)
@@ -146,7 +164,7 @@ class Objects:
         if new == old:
             return stored
         self._validate(resource, strategy, new, old)
-        if resource.counts_generations and _spec_changed(new, old):
+        if resource.counts_generations and spec_changed(new, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         return self.store_update(resource, table, key, new, dry_run=options.dry_run)
 
@@ -162,34 +180,24 @@ class Objects:
             return self.store.drop(resource.key, table, key)
         return version
 
-    def delete(
-        self,
-        resource: Resource,
-        key: Key,
-        *,
-        preconditions: Preconditions = Preconditions(),
-        grace: int | None = None,
-        finalizer: str | None = None,
-        dry_run: bool = False,
-    ) -> tuple[Version, bool]:
+    def delete(self, resource: Resource, key: Key, how: Deletion = _PLAIN) -> tuple[Version, bool]:
         """Deletes an object, or marks it as terminating; the flag says that it is gone.
 
-        grace: seconds, or None for the object's own. finalizer: what the propagation policy adds
-        (``foregroundDeletion``, ``orphan``). Raises: StatusError 404 or 409.
+        Raises: StatusError 404 or 409.
         """
         strategy = _strategy(resource)
         table = self.kinds.table(resource)
         old = self.get(resource, *key).obj
         meta = dict(old["metadata"])
-        _check_preconditions(resource, meta, preconditions)
-        seconds = strategy.grace(old, grace)
+        check_deletion(resource, meta, uid=how.uid, resource_version=how.resource_version)
+        seconds = strategy.grace(old, how.grace)
         before = meta.get("deletionGracePeriodSeconds")
         finalizers = list(meta.get("finalizers") or ())
-        if finalizer and finalizer not in finalizers and not meta.get("deletionTimestamp"):
-            finalizers.append(finalizer)
+        if how.finalizer and how.finalizer not in finalizers and not meta.get("deletionTimestamp"):
+            finalizers.append(how.finalizer)
         emptied = resource.key == "namespaces" and bool(old["spec"].get("finalizers"))
         if not finalizers and not seconds and not emptied:
-            return (Version(old, 0) if dry_run else self.store.drop(resource.key, table, key)), True
+            return (Version(old, 0) if how.dry_run else self.store.drop(resource.key, table, key)), True
         if meta.get("deletionTimestamp") and (before is None or seconds >= before):
             return table.rows[key], False
         # A shorter grace moves the end forward from now; a longer one never moves it back.
@@ -201,7 +209,7 @@ class Objects:
         new = {**old, "metadata": meta}
         if emptied:
             new["status"] = {**(old.get("status") or {}), "phase": "Terminating"}
-        return (Version(new, 0) if dry_run else self.store.put(resource.key, table, key, new)), False
+        return (Version(new, 0) if how.dry_run else self.store.put(resource.key, table, key, new)), False
 
     def _lookup(self, key: str, name: str) -> Object | None:
         resource = self.kinds.by_key(key)
@@ -210,7 +218,7 @@ class Objects:
 
     def _decoded(self, resource: Resource, body: Any, options: Options) -> Object:
         """The body as an object of the caller's own, known fields only. Raises: StatusError 400."""
-        obj = _checked_kind(resource, body)
+        obj = checked_kind(resource, body)
         schema, kind = resource.schema, resource.kind
         obj, unknown = schema.prune(obj)
         if resource.custom:
@@ -221,8 +229,7 @@ class Objects:
         else:
             obj = decoded(obj, schema, kind, resource.version)
             obj["metadata"] = dict(obj.get("metadata") or {})
-        if unknown:
-            _report_unknown(resource, unknown, options)
+        options.warnings += report_unknown(resource, unknown, options.field_validation)
         for name in ("managedFields", "selfLink"):
             obj["metadata"].pop(name, None)
         return obj
@@ -257,13 +264,7 @@ class Objects:
 
     def _check_versions(self, resource: Resource, strategy: Strategy, new: Object, old: Object, *, whole: bool) -> None:
         asked = new.get("resourceVersion")
-        if new.get("uid") not in (None, "", old["uid"]):
-            raise conflict(
-                resource.group,
-                resource.plural,
-                old["name"],
-                _precondition("UID", new["uid"], old["uid"], resource, old),
-            )
+        check_precondition(resource, old, "UID", new.get("uid"), old["uid"])
         if asked in (None, "", "0"):
             if whole and strategy.needs_version:
                 cause = invalid("metadata.resourceVersion", 0, "must be specified for an update")
@@ -283,120 +284,3 @@ class Objects:
 
 def _strategy(resource: Resource) -> Strategy:
     return CustomStrategy(resource) if resource.custom else _STRATEGIES.get(resource.key) or Strategy()
-
-
-def _checked_kind(resource: Resource, given: Any) -> Object:
-    if not isinstance(given, dict):
-        raise bad_request("the request body must be one object")
-    body: Object = given
-    if not resource.custom:
-        # As Go's decoder does it: the path says what a body is that does not say it.
-        body = {"apiVersion": resource.api_version, "kind": resource.kind} | body
-    if not body.get("kind"):
-        raise bad_request(f"Object 'Kind' is missing in the request body, expected {resource.kind}")
-    if body.get("apiVersion") != resource.api_version or body["kind"] != resource.kind:
-        raise bad_request(
-            f"the API version and kind in the data ({body.get('apiVersion')}, {body['kind']}) do not match the "
-            f"expected ({resource.api_version}, {resource.kind})"
-        )
-    return body
-
-
-def _report_unknown(resource: Resource, unknown: list[str], options: Options) -> None:
-    texts = [f'unknown field "{path}"' for path in unknown]
-    if options.field_validation == "Strict":
-        raise bad_request(
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
-            f"strict decoding error: {', '.join(texts)}"
-        )
-    if options.field_validation == "Warn":
-        options.warnings += texts
-
-
-def _check_name(meta: Object, key: Key) -> None:
-    namespace, name = key
-    if meta.get("name", name) != name:
-        raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
-    if meta.get("namespace", namespace) != namespace:
-        raise bad_request(
-            f"the namespace of the object ({meta['namespace']}) does not match the namespace on the URL ({namespace})"
-        )
-
-
-def _kept(resource: Resource, strategy: Strategy, new: Object, old: Object, subresource: str) -> Object:
-    """The new object with everything from the old one that this request must not change."""
-    meta, before = dict(new["metadata"]), old["metadata"]
-    if subresource == "status":
-        new = {**old, "metadata": meta, **({"status": new["status"]} if "status" in new else {})}
-        if "status" not in new:
-            new.pop("status", None)
-        meta = meta if strategy.status_metadata else dict(before)
-        if "ownerReferences" in before:
-            meta["ownerReferences"] = before["ownerReferences"]
-        else:
-            meta.pop("ownerReferences", None)
-    elif resource.has_status:
-        new = {key: value for key, value in new.items() if key != "status"}
-        if "status" in old:
-            new["status"] = old["status"]
-    fixed = (
-        "name",
-        "namespace",
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-    )
-    for name in fixed:
-        if name in before:
-            meta[name] = before[name]
-        else:
-            meta.pop(name, None)
-    return {**new, "metadata": meta}
-
-
-def _spec_changed(new: Object, old: Object) -> bool:
-    def rest(obj: Object) -> Object:
-        return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
-
-    return rest(new) != rest(old)
-
-
-def _check_preconditions(resource: Resource, meta: Object, wanted: Preconditions) -> None:
-    if wanted.uid is not None and wanted.uid != meta["uid"]:
-        raise conflict(
-            resource.group,
-            resource.kind,
-            meta["name"],
-            f"the UID in the precondition ({wanted.uid}) does not match the UID in record ({meta['uid']}). "
-            "The object might have been deleted and then recreated",
-        )
-    if wanted.resource_version is not None and wanted.resource_version != meta["resourceVersion"]:
-        raise conflict(
-            resource.group,
-            resource.kind,
-            meta["name"],
-            f"the ResourceVersion in the precondition ({wanted.resource_version}) does not match the ResourceVersion "
-            f"in record ({meta['resourceVersion']}). The object might have been modified",
-        )
-
-
-def _precondition(what: str, asked: str, found: str, resource: Resource, meta: Object) -> str:
-    """The text of etcd's layer for a precondition that does not hold."""
-    place = "/".join(
-        filter(None, ("", "registry", resource.group, resource.plural, meta.get("namespace"), meta["name"]))
-    )
-    return (
-        f"StorageError: invalid object, Code: 4, Key: /{place}, ResourceVersion: 0, AdditionalErrorMsg: "
-        f"Precondition failed: {what} in precondition: {asked}, {what} in object meta: {found}"
-    )
-
-
-def bind_preconditions(resource: Resource, meta: Object, wanted: Object) -> None:
-    """A Binding's UID and resourceVersion are preconditions on the pod. Raises: StatusError 409."""
-    for what, field_name in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
-        asked = wanted.get(field_name)
-        if asked and asked != meta[field_name]:
-            why = _precondition(what, asked, meta[field_name], resource, meta)
-            raise conflict(resource.group, resource.plural, meta["name"], why)

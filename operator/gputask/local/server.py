@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from gputask.local.api import Api, Reply, Request
+from gputask.local.api import Api, Reply
+from gputask.local.requests import Request
 
 HOST = "127.0.0.1"
 STOP_SECONDS = 1.0
@@ -65,8 +66,8 @@ class Server:
         if reply.stream is None:
             return web.Response(status=reply.status, body=reply.body, headers=headers)
         response = web.StreamResponse(status=reply.status, headers=headers)
-        await response.prepare(incoming)
         try:
+            await response.prepare(incoming)
             async for piece in reply.stream:
                 if piece:
                     await response.write(piece)

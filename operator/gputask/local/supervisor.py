@@ -59,6 +59,12 @@ class OperatorProcess:
             process.kill()
             await process.wait()
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs now."""
+        assert self._process is not None
+        return self._process.pid
+
     async def ready(self) -> None:
         """Until the operator is synced; from then on it is kept running. Raises: OperatorFailedError."""
         assert self._process is not None

@@ -54,9 +54,9 @@ class TableForm:
 
     def _cell(self, obj: Object, column: Column) -> Any:
         computed = _COMPUTED.get(column.path)
-        value = computed(obj) if computed else _json_path(column.path)(obj)
+        value = computed(obj) if computed else json_path(column.path)(obj)
         if column.type == "date":
-            return _ago(value, self._now()) if value else "<unknown>"
+            return age(value, self._now()) if value else "<unknown>"
         if value is None or isinstance(value, bool | int | float):
             return value
         return value if isinstance(value, str) else encode(value).decode()
@@ -68,7 +68,7 @@ _PLAIN = (
 )
 
 
-def _ago(stamp: str, now: datetime) -> str:
+def age(stamp: str, now: datetime) -> str:
     """A duration as kubectl shortens it: 5s, 3m20s, 7h, 12d."""
     seconds = int((now - datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone(UTC)).total_seconds())
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
@@ -88,7 +88,7 @@ def _ago(stamp: str, now: datetime) -> str:
 
 
 @lru_cache(maxsize=512)
-def _json_path(path: str) -> Callable[[Object], Any]:
+def json_path(path: str) -> Callable[[Object], Any]:
     """The reader of a column's path: fields, indices, ``[*]``, and ``[?(@.field=="value")]``."""
     steps = _steps(path)
 
