@@ -9,6 +9,7 @@ from gputask.kube.errors import NotFound
 from gputask.kube.resources import NODES, PODS
 from gputask.local.clock import Clock
 from gputask.local.cluster import LocalCluster
+from gputask.local.pod_worker import PodWorker
 from gputask.local.statuses import StatusError
 from support.local import eventually, node, pod
 
@@ -207,6 +208,14 @@ async def test_a_namesake_of_a_deleted_pod_is_not_touched_by_its_end(bench):
     bench.clock.move(5)
     await bench.quiet()
     assert (await bench.client.get(PODS, "p1", "default"))["status"]["phase"] == "Pending"
+
+
+async def test_a_kubelet_that_has_not_heard_of_the_deletion_leaves_the_namesake_alone(bench):
+    stale = await bench.client.create(PODS, pod(sim={"runs": "0"}), "default")
+    await bench.client.delete(PODS, "p1", "default")
+    new = await bench.client.create(PODS, pod(), "default")
+    await PodWorker(stale, bench.client, bench.clock, on_start=lambda _: None).run()
+    assert await bench.client.get(PODS, "p1", "default") == new
 
 
 async def test_many_pods_on_many_nodes_all_end(bench):
