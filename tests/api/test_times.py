@@ -22,3 +22,8 @@ def test_a_text_that_is_no_time_is_one_line(text):
 def test_a_moment_reads_back(seconds):
     assert epoch(rfc3339(seconds)) == seconds
     assert rfc3339(seconds).endswith("Z")
+
+
+def test_a_moment_that_no_text_can_say_is_the_nearest_that_one_can():
+    assert rfc3339(epoch("9999-12-31T23:59:59-14:00")) == "9999-12-31T23:59:59Z"
+    assert rfc3339(epoch("0001-01-01T00:00:00+14:00")) == "0001-01-01T00:00:00Z"

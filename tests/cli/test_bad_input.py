@@ -97,6 +97,22 @@ def test_names_are_kubernetes_names(complaints):
         assert "metadata.name: " in line
 
 
+def test_a_namespace_is_a_name_and_none_is_the_default_one(complaints):
+    for namespace in ("A/B", "a.b", "a" * 64, "a\nb", 7):
+        (line,) = complaints(meta(gputask("a", variant(cpu=1)), namespace=namespace))
+        assert "metadata.namespace: " in line
+    (line,) = complaints(meta(gputask("a", variant(cpu=-1)), namespace=None))
+    assert line.startswith("1 GpuTask default/a: ")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m", "\ud800", "a" * 5000])
+def test_whatever_a_name_holds_a_problem_stays_one_short_line(complaints, name: str):
+    for manifest in (task(**{name: 1}), meta(node("n1"), name=name), meta(node("n1"), labels={name: 5})):
+        (line,) = complaints(manifest)
+        assert line.isprintable()
+        assert len(line) < 400
+
+
 def test_annotations_are_texts(complaints):
     (line,) = complaints(meta(gputask("a", variant(cpu=1)), annotations={"sim.gputask.dev/runs": 8}))
     assert line == "1 GpuTask a: metadata.annotations[sim.gputask.dev/runs]: 8 is not text; quote it"
@@ -118,7 +134,13 @@ def test_nothing_disappears_before_it_appears(complaints):
 
 
 def test_an_exit_code_is_0_to_255(complaints):
-    assert "write '0' to '255'" in complaints(annotated(gputask("a", variant(cpu=1)), exit_code=256))[0]
+    for code in (256, "-1", "9" * 5000, "²"):
+        assert "write '0' to '255'" in complaints(annotated(gputask("a", variant(cpu=1)), exit_code=code))[0]
+
+
+def test_a_creation_that_is_no_time_names_its_field(complaints):
+    (line,) = complaints(meta(gputask("a", variant(cpu=1)), creationTimestamp="yesterday"))
+    assert line.startswith("1 GpuTask default/a: metadata.creationTimestamp: 'yesterday' is not a time")
 
 
 def test_drain_is_true_or_false(complaints):

@@ -34,6 +34,14 @@ def test_several_json_objects_in_a_row_are_several_documents():
     ]
 
 
+def test_json_objects_in_a_row_need_no_line_between_them_and_know_their_lines():
+    assert [(d.place, d.value) for d in parse('{"kind": "Node"}\n{"kind": "Pod"} {"kind": "Node"}\n', "stdin")] == [
+        ("stdin", {"kind": "Node"}),
+        ("stdin:2", {"kind": "Pod"}),
+        ("stdin:2", {"kind": "Node"}),
+    ]
+
+
 def test_timestamps_stay_texts_and_keys_are_texts():
     assert parse("at: 2026-01-31T12:00:00Z\n1: a\ntrue: b\n", "f.yaml")[0].value == {
         "at": "2026-01-31T12:00:00Z",
@@ -84,8 +92,27 @@ def test_an_alias_bomb_is_refused_before_it_grows():
     )
 
 
-def test_text_nested_without_end_is_one_line():
-    assert len(problems("[" * 100_000)) == 1
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"a":' * 5000 + "1" + "}" * 5000])
+def test_text_nested_without_end_is_one_line(text):
+    assert len(problems(text)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: " + "9" * 5000, "f.yaml:1: malformed YAML: '99999999999999999999' is no int"),
+        ("a: 1\nb: !!int x", "f.yaml:2: malformed YAML: 'x' is no int"),
+        ("a: !!timestamp x", "f.yaml:1: malformed YAML: 'x' is no timestamp"),
+        ("a: !!map [x]", "f.yaml:1: malformed YAML: is tagged as a mapping and is none"),
+        ('{"a": NaN}', "f.yaml: NaN is no number that an API server takes; write at most 100 digits"),
+        (
+            '{"a": ' + "9" * 5000 + "}",
+            "f.yaml: 99999999999999999999 is no number that an API server takes; write at most 100 digits",
+        ),
+    ],
+)
+def test_a_value_that_is_not_what_it_looks_like_is_one_line(text, line):
+    assert problems(text) == (line,)
 
 
 def test_a_folder_is_its_yaml_and_json_files_by_name(tmp_path: Path):
@@ -105,3 +132,9 @@ def test_every_file_that_cannot_be_read_has_its_line(tmp_path: Path):
         f"{tmp_path}/latin.yaml: is not UTF-8 text (byte 3); save it as UTF-8",
         f"{tmp_path}/empty: no file in this folder ends in .yaml, .yml, .json",
     )
+
+
+def test_a_file_name_that_no_system_takes_is_one_line():
+    with pytest.raises(BadInputError) as caught:
+        read(["x" * 5000])
+    assert caught.value.lines == (f"{'x' * 80}: cannot be read: File name too long",)

@@ -13,6 +13,7 @@ from gputask.resources.amounts import echo
 
 M = TypeVar("M", bound=BaseModel)
 Location = tuple[int | str, ...]
+_LONGEST_KEY = 80
 
 
 class ManifestError(ValueError):
@@ -54,9 +55,11 @@ def refuse(found: Sequence[tuple[Location, str]], value: object) -> None:
 
 
 def path_text(location: Iterable[int | str]) -> str:
-    """``spec.variants[1].resources.cpu``; keys that are no plain words stand in brackets."""
+    """``spec.variants[1].resources.cpu``; keys that are no plain words stand in brackets, long ones are cut."""
     text = ""
     for part in location:
+        if isinstance(part, str) and len(part) > _LONGEST_KEY:
+            part = part[:_LONGEST_KEY] + "..."
         if isinstance(part, int) or not part.replace("-", "").replace("_", "").isalnum():
             text += f"[{part}]"
         else:
@@ -81,6 +84,8 @@ def _text(detail: Any, model: type[BaseModel]) -> str:
             return f"{value} is unknown; write {context['expected']}"
         case "greater_than_equal":
             return f"{value} is too small; the smallest is {context['ge']}"
+        case "greater_than":
+            return f"{value} is too small; write more than {context['gt']}"
         case "less_than_equal":
             return f"{value} is too large; the largest is {context['le']}"
         case "too_short":

@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 
 from gputask.resources.amounts import echo
 
+_FIRST = datetime(1, 1, 1, tzinfo=UTC).timestamp()
+_LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+
 
 def epoch(text: str) -> float:
     """Seconds since the epoch.
@@ -22,7 +25,8 @@ def epoch(text: str) -> float:
 
 
 def rfc3339(seconds: float) -> str:
-    """The text of a moment, in UTC; whole seconds, as metav1.Time, unless it has a fraction (MicroTime)."""
-    moment = datetime.fromtimestamp(seconds, UTC)
+    """The text of a moment, in UTC; whole seconds, as metav1.Time, unless it has a fraction (MicroTime). What lies
+    outside the years 1 to 9999, which have no such text, is their first or last second."""
+    moment = datetime.fromtimestamp(min(max(seconds, _FIRST), _LAST), UTC)
     precision = "microseconds" if moment.microsecond else "seconds"
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")

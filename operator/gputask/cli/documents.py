@@ -7,6 +7,7 @@ stay texts, and text that grows out of all proportion by its aliases is refused 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from gputask.cli.errors import BadInputError
 Manifest = dict[str, Any]
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+_BETWEEN_JSON = re.compile(r"(\s+(---(?=\s))?)*")
+_LONGEST_INTEGER = 100
 _LARGEST_GROWTH = 1_000_000
 """How many values the aliases of one document may add to those that are written out."""
 
@@ -48,7 +51,7 @@ def read(names: Iterable[str]) -> list[Document]:
     for name in names:
         for path in _files(name, problems):
             try:
-                text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+                text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
                 documents += parse(text, "stdin" if path == "-" else path)
             except OSError as error:
                 problems.append(f"{path}: cannot be read: {error.strerror}")
@@ -68,11 +71,13 @@ def parse(text: str, file: str) -> list[Document]:
     """
     if text.lstrip().startswith("{"):
         try:
-            return list(_items(file, None, json.loads(text, object_pairs_hook=_unique), None))
+            return list(_json_documents(text, file))
         except json.JSONDecodeError as error:
-            # Several JSON documents in a row, or YAML in braces: the YAML parser knows those as well, or says why not.
-            if error.msg != "Extra data" and file.endswith(".json"):
+            # It may be YAML in braces: the YAML parser knows that as well, or says why not.
+            if file.endswith(".json"):
                 raise BadInputError(f"{file}:{error.lineno}: malformed JSON: {error.msg}") from None
+        except RecursionError:
+            raise BadInputError(f"{file}: malformed JSON: nested too deeply") from None
         except ValueError as error:
             raise BadInputError(f"{file}: {error}") from None
     try:
@@ -89,12 +94,57 @@ def parse(text: str, file: str) -> list[Document]:
 
 def _files(name: str, problems: list[str]) -> list[str]:
     path = Path(name)
-    if name == "-" or not path.is_dir():
-        return [name]
-    found = sorted(str(entry) for entry in path.iterdir() if entry.suffix in _SUFFIXES and entry.is_file())
+    try:
+        if name == "-" or not path.is_dir():
+            return [name]
+        found = sorted(str(entry) for entry in path.iterdir() if entry.suffix in _SUFFIXES and entry.is_file())
+    except OSError as error:
+        problems.append(f"{name[:80]}: cannot be read: {error.strerror}")
+        return []
     if not found:
         problems.append(f"{name}: no file in this folder ends in {', '.join(_SUFFIXES)}")
     return found
+
+
+# --- JSON -------------------------------------------------------------------------------------------
+
+
+def _json_documents(text: str, file: str) -> Iterator[Document]:
+    """One JSON object, or several in a row, with or without ``---`` between them: kubectl reads those as well.
+
+    :raises ValueError: one line; a :class:`json.JSONDecodeError` if it is no JSON.
+    """
+    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer, parse_constant=_no_number)
+    at = _after_gap(text, 0)
+    while at < len(text):
+        line = text.count("\n", 0, at) + 1
+        value, end = decoder.raw_decode(text, at)
+        yield from _items(file, line if at else None, value, None)
+        at = _after_gap(text, end)
+
+
+def _after_gap(text: str, position: int) -> int:
+    found = _BETWEEN_JSON.match(text, position)
+    return found.end() if found else position
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice[:80]!r} stands twice in one object; remove one")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _LONGEST_INTEGER:
+        _no_number(digits)
+    return int(digits)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text[:20]} is no number that an API server takes; write at most {_LONGEST_INTEGER} digits")
 
 
 # --- YAML -------------------------------------------------------------------------------------------
@@ -120,7 +170,16 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (AttributeError, KeyError, ValueError):
+            # A number of thousands of digits, or a text under a tag that says it is something else.
+            _refuse(f"{str(node.value)[:20]!r} is no {node.tag.rpartition(':')[2]}", node)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        if not isinstance(node, yaml.MappingNode):
+            _refuse("is tagged as a mapping and is none", node)
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -128,7 +187,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             if key.tag == "tag:yaml.org,2002:merge":
                 continue
             if key.value in seen:
-                _refuse(f"key {key.value!r} stands here twice; remove one", key)
+                _refuse(f"key {key.value[:80]!r} stands here twice; remove one", key)
             seen.add(key.value)
             # Kubernetes knows only texts as keys: `1: x` is the label "1".
             key.tag = "tag:yaml.org,2002:str"
@@ -186,15 +245,6 @@ def _item_nodes(node: yaml.Node | None, length: int) -> list[yaml.Node | None]:
             if key.value == "items":
                 return list(value.value)
     return [None] * length
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key {twice!r} stands twice in one object; remove one")
-    return found
 
 
 def _one_line(text: object) -> str:

@@ -16,14 +16,19 @@ class Exit(IntEnum):
     NOT_REACHABLE = 3
 
 
+def one_line(text: str) -> str:
+    """The text with what would break its line, or a terminal, as escapes: names and keys of files may hold anything."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 class CommandError(Exception):
     """Ends a command with an exit code and with one line on stderr for each problem, nothing else."""
 
     code = Exit.FALSE
 
     def __init__(self, *lines: str) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = lines
+        self.lines = tuple(map(one_line, lines))
+        super().__init__("\n".join(self.lines))
 
     @classmethod
     def of(cls, lines: Iterable[object]) -> CommandError:

@@ -15,6 +15,7 @@ from gputask.simulate.scenario import Millis
 _KINDS = {"Node": "v1", "Pod": "v1", "GpuTask": names.API_VERSION, "GpuNode": names.API_VERSION}
 _NAMESPACED = {"Pod", "GpuTask"}
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LONGEST_NAME = {"GpuTask": 63}
 _SECONDS = re.compile(r"\d{1,12}(\.\d{1,3})?")
 
@@ -169,12 +170,12 @@ def _object(document: Document, problems: list[str]) -> Object | None:
         return None
     metadata = manifest.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    where = f"{document.place} {kind} {name if isinstance(name, str) else ''}".rstrip()
+    where = f"{document.place} {kind} {name[:80] if isinstance(name, str) else ''}".rstrip()
     faults = [*_version(version, _KINDS[kind]), *_metadata(metadata, kind)]
     problems += [f"{where}: {fault}" for fault in faults]
     if faults or not isinstance(metadata, dict):
         return None
-    namespace = metadata.get("namespace", "default") if kind in _NAMESPACED else None
+    namespace = (metadata.get("namespace") or "default") if kind in _NAMESPACED else None
     return Object(document.place, kind, namespace, metadata["name"], manifest)
 
 
@@ -200,6 +201,9 @@ def _metadata(metadata: object, kind: str) -> Iterable[str]:
         value = metadata.get(key)
         if value is not None and not isinstance(value, str):
             yield f"metadata.{key}: {_echo(value)} is not text; quote it"
+    namespace = metadata.get("namespace")
+    if kind in _NAMESPACED and isinstance(namespace, str) and namespace and not _LABEL.fullmatch(namespace):
+        yield f"metadata.namespace: {_echo(namespace)} is no name; write at most 63 lower-case letters, digits and '-'"
     for key in ("labels", "annotations"):
         entries = metadata.get(key)
         if entries is not None and not isinstance(entries, dict):
@@ -207,7 +211,7 @@ def _metadata(metadata: object, kind: str) -> Iterable[str]:
             continue
         for entry, value in (entries or {}).items():
             if not isinstance(value, str):
-                yield f"metadata.{key}[{entry}]: {_echo(value)} is not text; quote it"
+                yield f"metadata.{key}[{str(entry)[:80]}]: {_echo(value)} is not text; quote it"
 
 
 def _echo(value: object) -> str:

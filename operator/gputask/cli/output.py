@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from gputask.cli.errors import one_line
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -50,4 +52,4 @@ def console() -> Console:
 
 def warn(line: str) -> None:
     """One line on stderr; the command goes on."""
-    print(f"warning: {line}", file=sys.stderr)
+    print(f"warning: {one_line(line)}", file=sys.stderr)

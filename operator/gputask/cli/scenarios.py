@@ -153,11 +153,15 @@ class _Builder:
         created = found.metadata.get("creationTimestamp")
         if at is not None or created is None:
             return seconds(at or 0)
-        return (self._read(found, lambda: epoch(created)) or 0.0) - self._now
+        try:
+            return epoch(created) - self._now
+        except ValueError as error:
+            self.problems.append(f"{found}: metadata.creationTimestamp: {error}")
+            return 0.0
 
     def _exit_code(self, found: Object) -> int:
         text = sim_annotation(found, names.SIM_EXIT_CODE) or "0"
-        if text.isdecimal() and int(text) < 256:
+        if len(text) <= 3 and text.isdecimal() and int(text) < 256:
             return int(text)
         field = f"metadata.annotations[{names.SIM_EXIT_CODE}]"
         self.problems.append(f"{found}: {field}: {text[:80]!r} is no exit code; write '0' to '255'")

@@ -24,7 +24,7 @@ from gputask.ledger.claims import Claim, Claims
 from gputask.ledger.entries import Entry, State
 from gputask.ledger.nodes import Applied, NodeLedgers
 from gputask.ledger.outcome import Kind, Outcome
-from gputask.ledger.pods import Manifest, Place, is_terminating, uid_of, version_of
+from gputask.ledger.pods import Manifest, Place, booked, is_terminating, uid_of, version_of
 from gputask.ledger.release import Look, PodRef, Releaser
 
 MAX_RENEWALS = 5
@@ -178,7 +178,7 @@ class Binder:
             node=claim.literals.node,
             variant=claim.literals.variant,
             variant_index=claim.literals.variant_index,
-            allocation=claim.literals.allocation,
+            allocation=booked(claim.literals.allocation, pod),
             state=State.IN_FLIGHT,
             expires_at=self._now() + ttl,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 from gputask.api import names
 from gputask.api.times import epoch
 from gputask.ledger.entries import Entry, State
+from gputask.resources.effective import effective_requests
 from gputask.resources.pools import Allocation
 from gputask.translate.reservations import allocation_from_json, allocation_to_json
 
@@ -147,6 +148,16 @@ def start_time_of(pod: Manifest | None) -> float | None:
     return epoch(text) if text else None
 
 
+def booked(allocation: Allocation, pod: Manifest) -> Allocation:
+    """What the ledger books for a pod of ours: the decision, or more where the stored pod asks more (protocol line 2).
+
+    LimitRanges, webhooks and runtime classes may have added to the pod that we sent.
+    """
+    asked = effective_requests(pod.get("spec") or {})
+    more = {key: max(units, allocation.amounts.get(key, 0)) for key, units in asked.items()}
+    return replace(allocation, amounts={**allocation.amounts, **more})
+
+
 def bound_entry(pod: Manifest, literals: Literals, *, now: float) -> Entry | None:
     """The entry of a pod of ours that was found bound; None if it does not say whose it is."""
     owner, attempt = _controller(pod), attempt_of(pod)
@@ -162,7 +173,7 @@ def bound_entry(pod: Manifest, literals: Literals, *, now: float) -> Entry | Non
         node=pod["spec"]["nodeName"],
         variant=literals.variant,
         variant_index=literals.variant_index,
-        allocation=literals.allocation,
+        allocation=booked(literals.allocation, pod),
         state=State.BOUND,
         start_time=start_time_of(pod) or now,
     )
