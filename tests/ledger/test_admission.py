@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import copy
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -356,3 +358,19 @@ async def test_a_finished_pod_is_ended_and_its_room_is_free(w: World) -> None:
     assert (stored["status"]["phase"], stored["status"]["reservation"]["state"]) == ("Succeeded", "Ended")
     assert await w.entries() == {}
     assert (await w.operator.client.list(PODS, NAMESPACE)).items[0]["status"]["phase"] == "Succeeded"
+
+
+async def test_what_the_api_server_added_to_the_pod_is_booked_too(w: World) -> None:
+    task = await w.submit()
+    sent = w.operator.writes.create_pod
+
+    async def as_a_limit_range_would(manifest: Mapping[str, Any]) -> dict[str, Any]:
+        spec = copy.deepcopy(dict(manifest["spec"]))
+        spec["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+        return await sent({**manifest, "spec": spec})
+
+    w.operator.writes.create_pod = as_a_limit_range_would
+    outcome = await w.operator.begin(task, on_card(1000))
+    assert outcome.kind is Kind.BOUND
+    [entry] = (await w.entries()).values()
+    assert entry["amounts"] == {"gpuMemoryMB/GPU-a": "1000", "cpu": "2"}
