@@ -122,7 +122,7 @@ def format_quantity(units: int, name: str) -> str:
 
 def echo(value: object) -> str:
     """What somebody wrote, for a message: at most 80 characters of it."""
-    text = repr(value)
+    text = str(value) if isinstance(value, Decimal) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
