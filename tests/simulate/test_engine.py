@@ -118,6 +118,19 @@ def test_a_lost_node_counts_as_a_crash():
     assert story(play(nodes, [task("a", ONE, runs=10)]))[4] == (5, "finished", "a", "Failed")
 
 
+def test_nodes_that_are_lost_together_are_told_by_name_whatever_the_order_of_the_files():
+    nodes = [replace(node("n1", cpu=1), until=5000), replace(node("n2", cpu=1), until=5000)]
+    tasks = [task("a", ONE, runs=10), task("b", ONE, runs=10)]
+    told = [
+        (5, "node-removed", "n1", None),
+        (5, "finished", "a", "Failed"),
+        (5, "node-removed", "n2", None),
+        (5, "finished", "b", "Failed"),
+    ]
+    assert story(play(nodes, tasks))[-4:] == told
+    assert story(play(nodes[::-1], tasks))[-4:] == told
+
+
 def test_a_drained_node_does_not_count():
     nodes = [replace(node("n1", cpu=1), until=5000, drain=True), node("n2", cpu=1)]
     tasks = [task("a", ONE, runs=10), task("b", ONE, runs=7)]

@@ -46,7 +46,7 @@ class Simulation:
         for position, version in enumerate(scenario.nodes):
             self._at(version.at, _NODE_IN, position, partial(self._node_in, version))
             if version.until is not None:
-                self._at(version.until, _NODE_OUT, position, partial(self._node_out, version))
+                self._at(version.until, _NODE_OUT, version.node.name, partial(self._node_out, version))
         for use in scenario.foreign:
             self._at(use.at, _FOREIGN, use.foreign.owner, partial(self._foreign, use, True))
             if use.until is not None:
