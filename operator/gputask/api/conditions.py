@@ -12,6 +12,8 @@ class Phase(StrEnum):
     RESERVED = "Reserved"
     BOUND = "Bound"
     RUNNING = "Running"
+    PREEMPTING = "Preempting"
+    """It waits for the end of work that is evicted for it; the room is kept for it."""
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -28,6 +30,8 @@ class TaskCondition(StrEnum):
     RESERVED = "Reserved"
     BOUND = "Bound"
     READY = "Ready"
+    EVICTED = "Evicted"
+    """An attempt was stopped from outside, which is no crash: the task waits again at its old rank."""
     FINISHED = "Finished"
 
 
@@ -77,11 +81,22 @@ class ReadyReason(StrEnum):
     NOT_RUNNING = "NotRunning"
 
 
+class EvictedReason(StrEnum):
+    PREEMPTED = "Preempted"
+    """For a task of higher priority, which the message names."""
+    DISRUPTED = "Disrupted"
+    """By a drain, by the kubelet, or by somebody else's eviction or deletion of the pod."""
+    NODE_LOST = "NodeLost"
+    RUNNING = "Running"
+    """Evicted=False: it runs again."""
+
+
 class FinishedReason(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     CANCELLED = "Cancelled"
+    LEASE_EXPIRED = "LeaseExpired"
 
 
 class NodeCondition(StrEnum):

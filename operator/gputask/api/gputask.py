@@ -211,6 +211,16 @@ class GpuTaskStatus(Reported):
     observed_generation: int | None = None
     replicas: int | None = None
     selector: str | None = None
+    crashes: int | None = None
+    """Attempts that failed by themselves; compared with restartPolicy.limit."""
+    placement_failures: int | None = None
+    """Refusals by a kubelet, or of a bind, in a row; compared with placementFailureLimit."""
+    evictions: int | None = None
+    """Attempts that were stopped from outside: preempted, drained, lost with their node."""
+    retry_time: str | None = None
+    """RFC 3339: not started before this (back-off after a crash or a placement failure)."""
+    finish_time: str | None = None
+    """RFC 3339: when it ended; ttlSecondsAfterFinished counts from here."""
     reservation: Reservation | None = None
     conditions: list[Condition] = Field(default_factory=list, json_schema_extra=CONDITIONS)
 
