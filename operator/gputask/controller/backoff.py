@@ -14,6 +14,9 @@ from gputask.api.conditions import ReservedReason
 FIRST_SECONDS = 1.0
 LARGEST_SECONDS = 300.0
 
+SAME_SECONDS = 0.5
+"""Two ends of a pause so near to each other are one: the same instant, read by two clocks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -46,6 +49,14 @@ class Backoff:
     def refuse_on(self, task_uid: str, node: str, because: Refusal) -> float:
         """The same for this task on this node only."""
         return self._lengthen(self._nodes.setdefault(task_uid, {}), node, task_uid, because)
+
+    def pause(self, task_uid: str, seconds: float, because: Refusal) -> None:
+        """The task waits so long at least; its status says so, hence a restart of the operator shortens nothing."""
+        before = self._tasks.get(task_uid)
+        until = self._clock() + seconds
+        if before is None or before.until < until - SAME_SECONDS:
+            self._tasks[task_uid] = _Pause(before.failures if before is not None else 0, until, because)
+            heapq.heappush(self._ends, (until, task_uid))
 
     def forget(self, task_uid: str) -> None:
         """The task was placed, changed or went away: its next failure is its first."""

@@ -17,6 +17,7 @@ from gputask.api.times import rfc3339
 from gputask.controller.backoff import Backoff, Refusal
 from gputask.controller.dispatch import Dispatch
 from gputask.controller.events import Events
+from gputask.controller.expiry import Expiry
 from gputask.controller.feeds import Feeds
 from gputask.controller.gpunodes import GpuNodes
 from gputask.controller.lifecycle import End, end_of, end_status
@@ -140,13 +141,14 @@ class Engine:
         self.statuses = Statuses(
             store=self.store, writes=self.writes, view=self.view, timestamp=timestamp, metrics=self.metrics
         )
+        self.expiry = Expiry(store=self.store, writes=self.writes, now=time.time, metrics=self.metrics)
         self._sweeps = WorkQueue("sweep", self.recovery.sweep, metrics=self.metrics)
         self._nodes = WorkQueue("node", self.gpunodes.reconcile, metrics=self.metrics)
         self.dispatch = Dispatch(
             dirty=self._dirty,
             snapshots=self.snapshots,
             backoff=self.backoff,
-            on_task=(self.statuses.look, self._sweeps.add),
+            on_task=(self.statuses.look, self._sweeps.add, self.expiry.look),
             on_node=(self._nodes.add,),
             metrics=self.metrics,
         )
@@ -170,7 +172,7 @@ class Engine:
             async with asyncio.TaskGroup() as group:
                 await self.feeds.start(group)
                 await self._rebuild()
-                parts = (self._sweeps, self._nodes, self.statuses, self.events, self.dispatch, self.loop)
+                parts = (self._sweeps, self._nodes, self.statuses, self.events, self.expiry, self.dispatch, self.loop)
                 for part in parts:
                     group.create_task(part.run(), name=type(part).__name__)
                 group.create_task(self._tick())
@@ -246,9 +248,9 @@ class Engine:
         if ended.end is End.REFUSED and pod is not None:
             refusal = Refusal(ReservedReason.BACK_OFF, ended.message)
             self.backoff.refuse_on(uid_of(task), str(pod["spec"].get("nodeName")), refusal)
-        if ended.end.final or pod is not None:
+        if pod is not None:
             self.events.emit(task, ended.end.value, ended.message, warning=ended.end is not End.SUCCEEDED)
-        return end_status(task, ended, now=timestamp())
+        return end_status(task, ended, now=time.time())
 
 
 def timestamp() -> str:

@@ -1,35 +1,45 @@
 """What the end of an attempt means for its task. Pure; the ledger writes it, once the pod is proven dead (line 12).
 
-========================================  ==================================
+========================================  ====================================================================
 the dead pod                              the task
-========================================  ==================================
+========================================  ====================================================================
 Succeeded                                 Succeeded
 Failed, activeDeadlineSeconds were over   Failed, DeadlineExceeded
-Failed while it was being deleted         waits again: somebody stopped it
-Failed, refused by the kubelet            waits again, not on that node for a while
-Failed, disrupted (drain, eviction)       waits again
-Failed otherwise                          Failed
-vanished                                  waits again
-========================================  ==================================
+Failed while it was being deleted         waits again: somebody stopped it, which is no crash
+Failed, refused by the kubelet            a placement failure: waits again, not on that node for a while; Failed at
+                                          the ``placementFailureLimit``-th in a row
+Failed, disrupted (drain, eviction)       waits again: no crash
+Failed otherwise                          a crash: waits again after ``restartPolicy.backoffSeconds``; Failed at crash
+                                          ``restartPolicy.limit`` + 1
+vanished                                  waits again: no crash
+========================================  ====================================================================
+
+The counters are written in the very write that records the end, so each end is counted once whoever dies in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from gputask.api.conditions import (
     BoundReason,
+    EvictedReason,
     FinishedReason,
     Phase,
     ReadyReason,
     ReservedReason,
     TaskCondition,
 )
+from gputask.api.gputask import RestartPolicy
+from gputask.api.times import rfc3339
 from gputask.controller.conditions import Condition, merged
 from gputask.ledger.pods import Manifest, is_terminating
+
+FAILURE_LIMIT = 3
+"""placementFailureLimit where a task has none; the CRD's default."""
 
 _REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "NodeName")
 """How ``status.reason`` begins when the kubelet did not take the pod: a placement failure, never a crash."""
@@ -43,10 +53,6 @@ class End(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     REFUSED = "Refused"
     STOPPED = "Stopped"
-
-    @property
-    def final(self) -> bool:
-        return self in (End.SUCCEEDED, End.FAILED, End.DEADLINE_EXCEEDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +83,84 @@ def end_of(pod: Manifest | None) -> Ended:
     return Ended(End.FAILED, text)
 
 
-def end_status(task: Manifest, ended: Ended, *, now: str) -> Mapping[str, Any]:
-    """The status (a merge patch, without the claim) of a task whose claimed pod ended so."""
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What becomes of the task. ``finished`` is None if it waits again, ``fields`` what its status counts."""
+
+    finished: FinishedReason | None
+    message: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    evicted: bool = False
+
+
+def consequence(task: Manifest, ended: Ended, *, now: float) -> Consequence:
+    """What this end means for this very version of the task. ``now`` is seconds since the epoch."""
+    match ended.end:
+        case End.FAILED:
+            return _crashed(task, ended, now)
+        case End.REFUSED:
+            return _refused(task, ended)
+        case End.STOPPED:
+            return _stopped(task, ended)
+        case End.SUCCEEDED | End.DEADLINE_EXCEEDED:
+            return Consequence(FinishedReason(ended.end.value), ended.message)
+
+
+def end_status(task: Manifest, ended: Ended, *, now: float) -> Mapping[str, Any]:
+    """The status (a merge patch, without the claim) of a task whose claimed pod ended so; ``now`` as above."""
+    found = consequence(task, ended, now=now)
     phase = Phase.PENDING
-    if ended.end.final:
-        phase = Phase.SUCCEEDED if ended.end is End.SUCCEEDED else Phase.FAILED
+    fields = dict(found.fields)
+    if found.finished is not None:
+        phase = Phase.SUCCEEDED if found.finished is FinishedReason.SUCCEEDED else Phase.FAILED
+        fields["finishTime"] = rfc3339(int(now))
     current: Sequence[Mapping[str, Any]] = (task.get("status") or {}).get("conditions") or []
-    return {"phase": phase.value, "replicas": 0, "conditions": merged(current, _conditions(ended), now=now)}
+    conditions = merged(current, _conditions(found), now=rfc3339(int(now)))
+    return {"phase": phase.value, "replicas": 0, "conditions": conditions, **fields}
 
 
-def _conditions(ended: Ended) -> list[Condition]:
+def _crashed(task: Manifest, ended: Ended, now: float) -> Consequence:
+    policy = task["spec"].get("restartPolicy") or {}
+    crashes, limit = _count(task, "crashes"), policy.get("limit", 0)
+    if crashes > limit:
+        text = f"{ended.message}; crash {crashes}, restartPolicy.limit is {limit}" if limit else ended.message
+        return Consequence(FinishedReason.FAILED, text, {"crashes": crashes})
+    retry = rfc3339(now + policy.get("backoffSeconds", RestartPolicy().backoff_seconds))
+    return Consequence(
+        None, f"crash {crashes} of at most {limit}: {ended.message}", {"crashes": crashes, "retryTime": retry}
+    )
+
+
+def _refused(task: Manifest, ended: Ended) -> Consequence:
+    failures, limit = _count(task, "placementFailures"), task["spec"].get("placementFailureLimit", FAILURE_LIMIT)
+    finished = FinishedReason.FAILED if failures >= limit else None
+    return Consequence(
+        finished, f"placement failure {failures} of {limit}: {ended.message}", {"placementFailures": failures}
+    )
+
+
+def _stopped(task: Manifest, ended: Ended) -> Consequence:
+    status = task.get("status") or {}
+    if status.get("phase") not in (Phase.BOUND, Phase.RUNNING) or task["spec"].get("suspend"):
+        return Consequence(None, ended.message)  # never bound, or stopped by its own user's wish
+    return Consequence(None, ended.message, {"evictions": _count(task, "evictions")}, evicted=True)
+
+
+def _count(task: Manifest, name: str) -> int:
+    """The counter with this end in it."""
+    return int((task.get("status") or {}).get(name) or 0) + 1
+
+
+def _conditions(found: Consequence) -> list[Condition]:
     conditions = [
-        Condition(TaskCondition.RESERVED, False, ReservedReason.RELEASED, ended.message),
+        Condition(TaskCondition.RESERVED, False, ReservedReason.RELEASED, found.message),
         Condition(TaskCondition.BOUND, False, BoundReason.NOT_BOUND),
         Condition(TaskCondition.READY, False, ReadyReason.NOT_RUNNING),
     ]
-    if ended.end.final:
-        conditions.append(Condition(TaskCondition.FINISHED, True, FinishedReason(ended.end.value), ended.message))
+    if found.evicted:
+        conditions.append(Condition(TaskCondition.EVICTED, True, EvictedReason.DISRUPTED, found.message))
+    if found.finished is not None:
+        conditions.append(Condition(TaskCondition.FINISHED, True, found.finished, found.message))
     return conditions
 
 

@@ -5,13 +5,15 @@ A task is read once for each generation of it; after that only its status and th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gputask.api.conditions import Phase
+from gputask.api.conditions import Phase, ReservedReason
 from gputask.api.gputask import GpuTask
-from gputask.controller.backoff import Backoff
+from gputask.api.times import epoch
+from gputask.controller.backoff import Backoff, Refusal
 from gputask.controller.store import Store
 from gputask.ledger.claims import claim_of
 from gputask.ledger.pods import Manifest
@@ -58,10 +60,18 @@ class Known:
 class TaskQueue:
     """All tasks, by UID. ``waiting`` is what goes into the snapshot."""
 
-    def __init__(self, store: Store, backoff: Backoff, *, in_progress: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        backoff: Backoff,
+        *,
+        in_progress: Callable[[str], bool],
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._store = store
         self._backoff = backoff
         self._in_progress = in_progress
+        self._now = now
         self._classes = ClassTable()
         self.known: dict[str, Known] = {}
         self.waiting: dict[str, model.Task] = {}
@@ -126,7 +136,19 @@ class TaskQueue:
             return Standing.INVALID
         if (manifest.get("spec") or {}).get("suspend"):
             return Standing.SUSPENDED
+        self._keep_pause(uid, status)
         return Standing.PAUSED if self._backoff.refusal(uid) is not None else Standing.WAITING
+
+    def _keep_pause(self, uid: str, status: Manifest) -> None:
+        """The pause that the status tells of, begun perhaps by an operator that is no more."""
+        try:
+            left = epoch(status["retryTime"]) - self._now() if status.get("retryTime") else 0.0
+        except ValueError:
+            return  # written by somebody else
+        if left > 0:
+            crashes = status.get("crashes") or 0
+            text = f"crashed {crashes} times; it starts again after {status['retryTime']}"
+            self._backoff.pause(uid, left, Refusal(ReservedReason.BACK_OFF, text))
 
     def _planned(self, uid: str, reading: Reading) -> model.Task | None:
         excluded = self._backoff.excluded_nodes(uid)

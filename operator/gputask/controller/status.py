@@ -14,6 +14,7 @@ from typing import Any
 from gputask.api.conditions import (
     AcceptedReason,
     BoundReason,
+    EvictedReason,
     FeasibleReason,
     Phase,
     ReadyReason,
@@ -25,7 +26,7 @@ from gputask.controller.backoff import Refusal
 from gputask.controller.conditions import Condition, merged
 from gputask.controller.queue import Known, Standing
 from gputask.controller.verdicts import Verdict
-from gputask.ledger.entries import Entry
+from gputask.ledger.entries import Entry, State
 from gputask.ledger.pods import Manifest, is_terminal, uid_of
 
 
@@ -52,6 +53,8 @@ def patch(view: View, *, now: str) -> dict[str, Any]:
         "selector": f"{TASK_UID_LABEL}={uid_of(view.task)}",
         "conditions": merged(current.get("conditions") or [], conditions(view), now=now),
     }
+    if wanted["phase"] == Phase.RUNNING and current.get("placementFailures"):
+        wanted["placementFailures"] = 0  # they are counted in a row
     if view.known.reading.planned is not None:
         wanted["priority"] = view.known.reading.planned.priority
     if generation := view.task["metadata"].get("generation"):
@@ -75,6 +78,8 @@ def conditions(view: View) -> list[Condition]:
         if view.verdict is not None or view.entry is not None:
             found.append(_feasible(view.verdict))
         found += [_reserved(view), _bound(view), _ready(view)]
+    if _was_evicted(view) and phase(view) is Phase.RUNNING:
+        found.append(Condition(TaskCondition.EVICTED, False, EvictedReason.RUNNING))
     return found
 
 
@@ -121,8 +126,8 @@ def _reserved(view: View) -> Condition:
 
 
 def _bound(view: View) -> Condition:
-    if view.pod is not None and _is_bound(view):
-        return Condition(TaskCondition.BOUND, True, BoundReason.BOUND, f"to {view.pod['spec']['nodeName']}")
+    if view.entry is not None and _is_bound(view):
+        return Condition(TaskCondition.BOUND, True, BoundReason.BOUND, f"to {view.entry.node}")
     return Condition(TaskCondition.BOUND, False, BoundReason.NOT_BOUND)
 
 
@@ -137,7 +142,15 @@ def _ready(view: View) -> Condition:
     return Condition(TaskCondition.READY, False, ReadyReason.STARTING, _waiting_reason(pod))
 
 
+def _was_evicted(view: View) -> bool:
+    known = (view.task.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == TaskCondition.EVICTED for c in known)
+
+
 def _is_bound(view: View) -> bool:
+    """Also of a pod that has vanished: until its end is recorded, that it was bound is all that is known of it."""
+    if view.entry is not None and view.entry.state is State.BOUND:
+        return True
     return view.pod is not None and bool((view.pod.get("spec") or {}).get("nodeName"))
 
 

@@ -61,6 +61,10 @@ class Writes:
             body["metadata"] = {"resourceVersion": resource_version}
         return await self._client.patch(GPUTASKS, name, body, namespace, subresource="status")
 
+    async def delete_task(self, namespace: str, name: str, *, uid: str, resource_version: str) -> None:
+        """A finished task whose time to live is over, at the version that says so."""
+        await self._client.delete(GPUTASKS, name, namespace, uid=uid, resource_version=resource_version)
+
     # --- the ledger ---
 
     async def create_gpunode(self, manifest: Mapping[str, Any]) -> Object:
