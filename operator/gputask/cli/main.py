@@ -47,6 +47,20 @@ def plan(*, files: Files = None, more: MoreFiles = None, now: Now = None, output
 
 
 @app.command()
+def explain(
+    *,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="NAMESPACE/NAME, or a name in namespace default.")],
+    files: Files = None,
+    now: Now = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Why a task of these files waits, for each node, variant and resource; and what would make it run."""
+    from gputask.cli.explain import explain_task
+
+    return explain_task(task, files or (), now=now, output=output)
+
+
+@app.command()
 def simulate(
     *,
     files: Files = None,

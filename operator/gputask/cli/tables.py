@@ -40,6 +40,23 @@ def plan_tables(console: Console, outcome: Mapping[str, Any], messages: Mapping[
         console.print("No task waits.")
 
 
+def explain_tables(console: Console, shape: Mapping[str, Any]) -> None:
+    """Where a task stands, why it does not start on each node, and what would make it start."""
+    place = "" if shape["position"] is None else f", position {shape['position']}"
+    feasible = "" if shape["feasible"] else ": no node could ever run it"
+    console.print(f"{shape['task']}: {shape['phase']}{place}{feasible}")
+    matrix = _table("Why not", "node", "variant", "cause", "message", "held by")
+    for cell in shape["matrix"]:
+        named = (cell[key] or "" for key in ("node", "variant", "cause", "message"))
+        matrix.add_row(*map(str, named), " ".join(cell["heldBy"]))
+    _print(console, matrix)
+    ways = _table("Would run if", "node", "variant", "freed", "held by", "not before")
+    for way in shape["wouldRunIf"]:
+        freed = " ".join(f"{key}={amount}" for key, amount in way["freed"].items())
+        ways.add_row(way["node"], way["variant"], freed or "now", " ".join(way["heldBy"]), way["notBefore"] or "")
+    _print(console, ways)
+
+
 def summary_tables(console: Console, summary: Mapping[str, Any]) -> None:
     """Tasks by priority, use of each pool, violations."""
     tasks = summary["tasks"]

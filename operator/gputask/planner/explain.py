@@ -1,15 +1,34 @@
-"""R12 in full: for one task, why each variant does not start on each node, resource by resource."""
+"""R12 in full: for one task, why each variant does not start on each node, resource by resource; and what would
+make it start."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
 
 from gputask.planner.filters import refusal
+from gputask.planner.holds import guaranteed_start
+from gputask.planner.messages import NO_NODE
 from gputask.planner.model import Cause, Reason, Snapshot, Task
-from gputask.planner.nodes import NodeState
+from gputask.planner.nodes import NodeState, holders
 from gputask.planner.options import Option, option_of
+from gputask.planner.placement import choose, shortage, to_free
 from gputask.planner.plan import Pass
 from gputask.planner.reasons import cells
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What would make one variant start on one node: so much more left of each key (units), by whoever holds it."""
+
+    node: str
+    variant: str
+    variant_index: int
+    freed: Mapping[str, int]
+    held_by: tuple[str, ...]
+    not_before: float | None
+    """The instant by which time limits guarantee it; None if nothing does."""
 
 
 def explain(snapshot: Snapshot, now: float, task_key: str) -> list[Reason]:
@@ -20,23 +39,84 @@ def explain(snapshot: Snapshot, now: float, task_key: str) -> list[Reason]:
 
     :raises LookupError: no waiting task has this key.
     """
-    task = next((t for t in snapshot.tasks if t.key == task_key), None)
-    if task is None:
-        raise LookupError(f"no waiting task {task_key!r} in the snapshot")
+    task = _task(snapshot, task_key)
     if task.unsupported:
         return [Reason(Cause.UNSUPPORTED, text) for text in task.unsupported]
-    above = tuple(t for t in snapshot.tasks if t.rank < task.rank)
-    turn = Pass(replace(snapshot, tasks=above), now)
+    if not snapshot.nodes:
+        return [Reason(Cause.NODE_OUT, NO_NODE)]
+    options = _options(task)
+    return [reason for state in _turn(snapshot, task, now).states for reason in _of_node(state, task, options, now)]
+
+
+def ways_to_run(snapshot: Snapshot, now: float, task_key: str) -> list[Way]:
+    """What would make a waiting task start, for each node and variant where it fits beside nobody; the least to be
+    freed first.
+
+    :raises LookupError: no waiting task has this key.
+    """
+    task = _task(snapshot, task_key)
+    if task.unsupported:
+        return []
+    found: list[tuple[int, Way]] = []
+    for state in _turn(snapshot, task, now).states:
+        if _why_out(state, task) is None:
+            ways = (_way(state, option, now) for option in _options(task))
+            found += [way for way in ways if way is not None]
+    return [way for _, way in sorted(found, key=lambda entry: (entry[0], entry[1].variant_index, entry[1].node))]
+
+
+def _way(state: NodeState, option: Option, now: float) -> tuple[int, Way] | None:
+    lives = state.node.lives_until
+    if lives is not None and lives - now < option.min_time:
+        return None
+    choice = choose(state, option, state.unheld) or choose(state, option, state.empty)
+    if choice is None:
+        return None
+    keys = choice.allocation.amounts
+    freed = {key: short for key in keys if (short := shortage(choice.allocation, key, state.spare))}
+    occupants = list(state.occupants())
+    held_by = dict.fromkeys(task for key in freed for task in holders(occupants, key))
+    starts, _ = guaranteed_start(state, option)
+    way = Way(
+        state.node.name,
+        choice.variant,
+        choice.variant_index,
+        freed,
+        tuple(held_by),
+        None if starts == inf else starts,
+    )
+    return to_free(choice.allocation, state.spare), way
+
+
+def _task(snapshot: Snapshot, key: str) -> Task:
+    task = next((t for t in snapshot.tasks if t.key == key), None)
+    if task is None:
+        raise LookupError(f"no waiting task {key!r} in the snapshot")
+    return task
+
+
+def _turn(snapshot: Snapshot, task: Task, now: float) -> Pass:
+    """The pass as it stands when this task's turn comes."""
+    turn = Pass(replace(snapshot, tasks=tuple(t for t in snapshot.tasks if t.rank < task.rank)), now)
     turn.run()
-    options = [option_of(task.request, index) for index in range(len(task.request.variants))]
-    return [reason for state in turn.states for reason in _of_node(state, task, options, now)]
+    return turn
+
+
+def _options(task: Task) -> list[Option]:
+    return [option_of(task.request, index) for index in range(len(task.request.variants))]
+
+
+def _why_out(state: NodeState, task: Task) -> str | None:
+    """Why this task cannot have this node at all now."""
+    out = refusal(state.node, task.request.constraints)
+    if out is None and state.node.name in task.excluded_nodes:
+        return "the task pauses here after a refusal"
+    return out
 
 
 def _of_node(state: NodeState, task: Task, options: list[Option], now: float) -> list[Reason]:
     name = state.node.name
-    out = refusal(state.node, task.request.constraints)
-    if out is None and name in task.excluded_nodes:
-        out = "the task pauses here after a refusal"
+    out = _why_out(state, task)
     if out is not None:
         return [Reason(Cause.NODE_OUT, f"{name}: {out}", node=name)]
     reasons: list[Reason] = []

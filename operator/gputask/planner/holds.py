@@ -112,27 +112,28 @@ class HoldFinder:
         choice = choose(state, option, state.unheld, only=only)
         if choice is None:
             return None
-        starts, timed = self._guaranteed_start(state, option, only)
+        starts, timed = guaranteed_start(state, option, only)
         if timed is not None:
             choice = timed
         return Candidate((starts, to_free(choice.allocation, state.spare), position), state, choice)
 
-    def _guaranteed_start(
-        self, state: NodeState, option: Option, only: frozenset[str] | None
-    ) -> tuple[float, Choice | None]:
-        """T* on a node: the first guaranteed end after which the option fits beside all that may remain."""
-        lives = state.node.lives_until
-        timeline = [(end, stock) for end, stock in state.timeline() if lives is None or lives - end >= option.min_time]
-        if not timeline or (best := choose(state, option, timeline[-1][1], only=only)) is None:
-            return inf, None
-        low, high = 0, len(timeline) - 1
-        while low < high:  # what fits at one end fits at all later ones
-            middle = (low + high) // 2
-            if (choice := choose(state, option, timeline[middle][1], only=only)) is not None:
-                high, best = middle, choice
-            else:
-                low = middle + 1
-        return timeline[high][0], best
+
+def guaranteed_start(
+    state: NodeState, option: Option, only: frozenset[str] | None = None
+) -> tuple[float, Choice | None]:
+    """T* on a node: the first guaranteed end after which the option fits beside all that may remain."""
+    lives = state.node.lives_until
+    timeline = [(end, stock) for end, stock in state.timeline() if lives is None or lives - end >= option.min_time]
+    if not timeline or (best := choose(state, option, timeline[-1][1], only=only)) is None:
+        return inf, None
+    low, high = 0, len(timeline) - 1
+    while low < high:  # what fits at one end fits at all later ones
+        middle = (low + high) // 2
+        if (choice := choose(state, option, timeline[middle][1], only=only)) is not None:
+            high, best = middle, choice
+        else:
+            low = middle + 1
+    return timeline[high][0], best
 
 
 def stays(old: Candidate, best: Candidate, since: float, now: float) -> bool:

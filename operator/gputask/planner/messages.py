@@ -13,6 +13,8 @@ from gputask.planner.reasons import cells
 from gputask.planner.table import Bools, Ints, Table, View
 from gputask.resources.amounts import format_amount
 
+NO_NODE = "there is no node"
+
 _MOST = 3
 """Options, or resources of one node, that a line names."""
 
@@ -50,7 +52,7 @@ def infeasible(probes: Sequence[Probe], table: Table, constraints: NodeConstrain
     """Why no present node could ever run the class, even empty of our work."""
     usable = probes[0].usable
     if not table.states:
-        return "there is no node"
+        return NO_NODE
     if not usable.any():
         state = table.states[0]
         return f"no usable node among {len(table.states)}; {state.node.name}: {refusal(state.node, constraints)}"

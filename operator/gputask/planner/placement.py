@@ -86,14 +86,15 @@ def choose(
 
 def to_free(allocation: Allocation, spare: Stock) -> int:
     """How much is still to be freed: the sum of shortage / request in millionths (R5)."""
-    return sum(_shortage(allocation, key, units, spare) for key, units in allocation.amounts.items())
+    return sum(ratio(shortage(allocation, key, spare), units) for key, units in allocation.amounts.items())
 
 
-def _shortage(allocation: Allocation, key: str, units: int, spare: Stock) -> int:
+def shortage(allocation: Allocation, key: str, spare: Stock) -> int:
+    """Units of one key that a stock lacks for an allocation; of an indexed pool on the very labels that it takes."""
     table = spare.labels.get(key)
     if table is None:
-        return ratio(units - spare.available(key), units)
-    return ratio(sum(max(0, part - table.get(label, 0)) for label, part in allocation.label_units(key)), units)
+        return max(0, allocation.amounts[key] - spare.available(key))
+    return sum(max(0, part - table.get(label, 0)) for label, part in allocation.label_units(key))
 
 
 def ratio(part: int, whole: int) -> int:

@@ -1,0 +1,74 @@
+"""``gputask explain``: why one task waits, cell by cell, and what would make it run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gputask.api.conditions import Phase
+from gputask.api.times import rfc3339
+from gputask.cli.errors import BadInputError, Exit
+from gputask.cli.files import load
+from gputask.cli.output import SCHEMA_VERSION, Format, show, warn
+from gputask.cli.plan import moment, snapshot_of
+from gputask.cli.scenarios import build
+from gputask.cli.shapes import reason_json
+from gputask.cli.tables import explain_tables
+from gputask.planner.explain import Way, explain, ways_to_run
+from gputask.planner.model import Action, Snapshot
+from gputask.planner.plan import plan
+from gputask.resources.amounts import format_amount
+
+
+def explain_task(name: str, files: Sequence[str], *, now: str | None, output: Format) -> Exit:
+    """Explain the task ``name`` (``namespace/name``, or a name in ``default``) as it stands in some files.
+
+    :raises BadInputError: the files cannot be understood, or no task that has not ended has this name.
+    """
+    if not files:
+        raise BadInputError("gputask explain: -f FILE: missing; give the files, or - for kubectl's output on stdin")
+    start = moment(now)
+    loaded = build(load(files), now=start, simulated=False)
+    for line in loaded.warnings:
+        warn(line)
+    key = name if "/" in name else f"default/{name}"
+    shape = _shape(snapshot_of(loaded.scenario), key, start)
+    show(shape, output, explain_tables)
+    return Exit.FINE if shape["feasible"] else Exit.FALSE
+
+
+def _shape(snapshot: Snapshot, key: str, start: float) -> dict[str, Any]:
+    shape: dict[str, Any] = {"schemaVersion": SCHEMA_VERSION, "task": key}
+    if any(work.task == key for node in snapshot.nodes for work in node.running):
+        return {
+            **shape,
+            "phase": Phase.RUNNING.value,
+            "feasible": True,
+            "position": None,
+            "matrix": [],
+            "wouldRunIf": [],
+        }
+    ranked = [task.key for task in sorted(snapshot.tasks, key=lambda task: task.rank)]
+    if key not in ranked:
+        raise BadInputError(f"gputask explain: {key}: no GpuTask of this name waits or runs in these files")
+    outcome = plan(snapshot, 0.0)
+    waiting = {entry.task.key: entry for entry in outcome.waiting}
+    starts = {decision.task.key for decision in outcome.decisions if decision.action is Action.PLACE}
+    return {
+        **shape,
+        "phase": Phase.PENDING.value,
+        "feasible": key in starts or waiting[key].feasible,
+        "position": ranked.index(key) + 1,
+        "matrix": [reason_json(reason) for reason in explain(snapshot, 0.0, key)],
+        "wouldRunIf": [_way_json(way, start) for way in ways_to_run(snapshot, 0.0, key)],
+    }
+
+
+def _way_json(way: Way, start: float) -> dict[str, Any]:
+    return {
+        "node": way.node,
+        "variant": way.variant,
+        "freed": {key: format_amount(units) for key, units in way.freed.items()},
+        "heldBy": list(way.held_by),
+        "notBefore": None if way.not_before is None else rfc3339(start + way.not_before),
+    }
