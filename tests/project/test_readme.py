@@ -56,7 +56,9 @@ def local_cluster():
     assert server.wait(timeout=20) == 0
 
 
-@pytest.mark.parametrize("command", [*commands("gputask plan"), *commands("gputask simulate")])
+@pytest.mark.parametrize(
+    "command", [*commands("gputask plan"), *commands("gputask simulate"), *commands("gputask explain")]
+)
 def test_the_commands_without_a_cluster_end_with_exit_0_and_say_something(command):
     assert run(command).strip()
 
