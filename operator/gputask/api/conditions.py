@@ -12,8 +12,6 @@ class Phase(StrEnum):
     RESERVED = "Reserved"
     BOUND = "Bound"
     RUNNING = "Running"
-    PREEMPTING = "Preempting"
-    """It waits for the end of work that is evicted for it; the room is kept for it."""
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -82,11 +80,8 @@ class ReadyReason(StrEnum):
 
 
 class EvictedReason(StrEnum):
-    PREEMPTED = "Preempted"
-    """For a task of higher priority, which the message names."""
     DISRUPTED = "Disrupted"
     """By a drain, by the kubelet, or by somebody else's eviction or deletion of the pod."""
-    NODE_LOST = "NodeLost"
     RUNNING = "Running"
     """Evicted=False: it runs again."""
 
@@ -96,7 +91,6 @@ class FinishedReason(StrEnum):
     FAILED = "Failed"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     CANCELLED = "Cancelled"
-    LEASE_EXPIRED = "LeaseExpired"
 
 
 class NodeCondition(StrEnum):

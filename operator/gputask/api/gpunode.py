@@ -31,38 +31,6 @@ class Summary(Reported):
     free: str = ""
 
 
-class Victim(Reported):
-    """A pod that is evicted for somebody."""
-
-    task: str
-    """``namespace/name``."""
-    pod: str
-    pod_uid: str = Field(alias="podUID")
-
-
-class PreemptionHold(Reported):
-    """Room that is kept for a task while its victims leave (protocol line 16). It names no pod of its own.
-
-    Written before the first eviction. What it needs is for its task alone, and for those of higher rank; any leader
-    may drop it once ``expiresAt`` is over.
-    """
-
-    task: str
-    """``namespace/name``."""
-    task_uid: str = Field(alias="taskUID")
-    priority: int
-    created: str
-    """When the task was created: with priority and UID its rank (R1)."""
-    variant: str
-    variant_index: int
-    devices: list[str] = Field(default_factory=list)
-    amounts: dict[str, str] = Field(default_factory=dict)
-    labels: dict[str, list[str]] = Field(default_factory=dict)
-    victims: list[Victim] = Field(default_factory=list)
-    start_time: str
-    expires_at: str
-
-
 class GpuNodeStatus(Reported):
     """The ledger. Only the operator's leader writes it, by PUT under its resourceVersion (protocol line 5)."""
 
@@ -80,10 +48,6 @@ class GpuNodeStatus(Reported):
         default_factory=dict, json_schema_extra={"x-kubernetes-map-type": "atomic"}
     )
     """By pod UID."""
-    holds: dict[str, PreemptionHold] = Field(
-        default_factory=dict, json_schema_extra={"x-kubernetes-map-type": "atomic"}
-    )
-    """Of preemptors, by task UID."""
 
 
 class GpuNode(Reported):

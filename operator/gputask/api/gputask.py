@@ -71,6 +71,10 @@ class Variant(Model):
         return self
 
 
+PLACEMENT_FAILURE_LIMIT = 3
+"""placementFailureLimit of a task that does not say."""
+
+
 class RestartPolicy(Model):
     """How often a task that crashed starts again. Evictions and drains are no crashes."""
 
@@ -126,7 +130,7 @@ class GpuTaskSpec(Model):
     """An unconfirmed reservation is fenced after this."""
     restart_policy: RestartPolicy = Field(default_factory=RestartPolicy, json_schema_extra={"default": {}})
     """Of the task, not of its containers."""
-    placement_failure_limit: int = Field(default=3, ge=1, le=10**6)
+    placement_failure_limit: int = Field(default=PLACEMENT_FAILURE_LIMIT, ge=1, le=10**6)
     """Kubelet refusals and refused binds in a row after which the task has failed."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=_MAX_SECONDS)
     """Deleted so long after its end."""
@@ -214,11 +218,11 @@ class GpuTaskStatus(Reported):
     crashes: int | None = None
     """Attempts that failed by themselves; compared with restartPolicy.limit."""
     placement_failures: int | None = None
-    """Refusals by a kubelet, or of a bind, in a row; compared with placementFailureLimit."""
+    """Refusals by a kubelet in a row; compared with placementFailureLimit."""
     evictions: int | None = None
-    """Attempts that were stopped from outside: preempted, drained, lost with their node."""
+    """Attempts that were stopped from outside: drained, evicted, or their pod deleted by somebody."""
     retry_time: str | None = None
-    """RFC 3339: not started before this (back-off after a crash or a placement failure)."""
+    """RFC 3339: not started before this (the pause after a crash)."""
     finish_time: str | None = None
     """RFC 3339: when it ended; ttlSecondsAfterFinished counts from here."""
     reservation: Reservation | None = None

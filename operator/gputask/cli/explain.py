@@ -14,7 +14,7 @@ from gputask.cli.plan import moment, snapshot_of
 from gputask.cli.scenarios import build
 from gputask.cli.shapes import reason_json
 from gputask.cli.tables import explain_tables
-from gputask.planner.explain import Way, explain, ways_to_run
+from gputask.planner.explain import Turn, Way
 from gputask.planner.model import Action, Snapshot
 from gputask.planner.plan import plan
 from gputask.resources.amounts import format_amount
@@ -51,7 +51,7 @@ def _shape(snapshot: Snapshot, key: str, start: float) -> dict[str, Any]:
     ranked = [task.key for task in sorted(snapshot.tasks, key=lambda task: task.rank)]
     if key not in ranked:
         raise BadInputError(f"gputask explain: {key}: no GpuTask of this name waits or runs in these files")
-    outcome = plan(snapshot, 0.0)
+    outcome, turn = plan(snapshot, 0.0), Turn(snapshot, 0.0, key)
     waiting = {entry.task.key: entry for entry in outcome.waiting}
     starts = {decision.task.key for decision in outcome.decisions if decision.action is Action.PLACE}
     return {
@@ -59,8 +59,8 @@ def _shape(snapshot: Snapshot, key: str, start: float) -> dict[str, Any]:
         "phase": Phase.PENDING.value,
         "feasible": key in starts or waiting[key].feasible,
         "position": ranked.index(key) + 1,
-        "matrix": [reason_json(reason) for reason in explain(snapshot, 0.0, key)],
-        "wouldRunIf": [_way_json(way, start) for way in ways_to_run(snapshot, 0.0, key)],
+        "matrix": [reason_json(reason) for reason in turn.reasons()],
+        "wouldRunIf": [_way_json(way, start) for way in turn.ways()],
     }
 
 

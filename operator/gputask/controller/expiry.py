@@ -9,7 +9,7 @@ from gputask.api.times import epoch
 from gputask.controller.metrics import Metrics
 from gputask.controller.store import Store
 from gputask.controller.workqueue import WorkQueue
-from gputask.kube.errors import Conflict, NotFound
+from gputask.kube.errors import NotFound
 from gputask.kube.writes import Writes
 from gputask.ledger.pods import Manifest, uid_of
 
@@ -48,7 +48,7 @@ class Expiry:
             self._queue.add_later(uid, due - self._now())
             return
         metadata = task["metadata"]
-        with suppress(NotFound, Conflict):  # gone, or written meanwhile: then its next version is looked at
+        with suppress(NotFound):  # a Conflict goes to the work queue, which tries again with what the store has then
             await self._writes.delete_task(
                 metadata["namespace"], metadata["name"], uid=uid_of(task), resource_version=metadata["resourceVersion"]
             )

@@ -33,13 +33,10 @@ from gputask.api.conditions import (
     ReservedReason,
     TaskCondition,
 )
-from gputask.api.gputask import RestartPolicy
+from gputask.api.gputask import PLACEMENT_FAILURE_LIMIT, RestartPolicy
 from gputask.api.times import rfc3339
 from gputask.controller.conditions import Condition, merged
 from gputask.ledger.pods import Manifest, is_terminating
-
-FAILURE_LIMIT = 3
-"""placementFailureLimit where a task has none; the CRD's default."""
 
 _REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "NodeName")
 """How ``status.reason`` begins when the kubelet did not take the pod: a placement failure, never a crash."""
@@ -132,7 +129,10 @@ def _crashed(task: Manifest, ended: Ended, now: float) -> Consequence:
 
 
 def _refused(task: Manifest, ended: Ended) -> Consequence:
-    failures, limit = _count(task, "placementFailures"), task["spec"].get("placementFailureLimit", FAILURE_LIMIT)
+    failures, limit = (
+        _count(task, "placementFailures"),
+        task["spec"].get("placementFailureLimit", PLACEMENT_FAILURE_LIMIT),
+    )
     finished = FinishedReason.FAILED if failures >= limit else None
     return Consequence(
         finished, f"placement failure {failures} of {limit}: {ended.message}", {"placementFailures": failures}

@@ -39,30 +39,42 @@ def explain(snapshot: Snapshot, now: float, task_key: str) -> list[Reason]:
 
     :raises LookupError: no waiting task has this key.
     """
-    task = _task(snapshot, task_key)
-    if task.unsupported:
-        return [Reason(Cause.UNSUPPORTED, text) for text in task.unsupported]
-    if not snapshot.nodes:
-        return [Reason(Cause.NODE_OUT, NO_NODE)]
-    options = _options(task)
-    return [reason for state in _turn(snapshot, task, now).states for reason in _of_node(state, task, options, now)]
+    return Turn(snapshot, now, task_key).reasons()
 
 
-def ways_to_run(snapshot: Snapshot, now: float, task_key: str) -> list[Way]:
-    """What would make a waiting task start, for each node and variant where it fits beside nobody; the least to be
-    freed first.
+class Turn:
+    """The pass as it stands when the turn of one waiting task comes.
 
     :raises LookupError: no waiting task has this key.
     """
-    task = _task(snapshot, task_key)
-    if task.unsupported:
-        return []
-    found: list[tuple[int, Way]] = []
-    for state in _turn(snapshot, task, now).states:
-        if _why_out(state, task) is None:
-            ways = (_way(state, option, now) for option in _options(task))
-            found += [way for way in ways if way is not None]
-    return [way for _, way in sorted(found, key=lambda entry: (entry[0], entry[1].variant_index, entry[1].node))]
+
+    def __init__(self, snapshot: Snapshot, now: float, task_key: str) -> None:
+        task = next((t for t in snapshot.tasks if t.key == task_key), None)
+        if task is None:
+            raise LookupError(f"no waiting task {task_key!r} in the snapshot")
+        above = Pass(replace(snapshot, tasks=tuple(t for t in snapshot.tasks if t.rank < task.rank)), now)
+        above.run()
+        self._task = task
+        self._now = now
+        self._states = above.states
+        self._options = [option_of(task.request, index) for index in range(len(task.request.variants))]
+
+    def reasons(self) -> list[Reason]:
+        """See :func:`explain`."""
+        if self._task.unsupported:
+            return [Reason(Cause.UNSUPPORTED, text) for text in self._task.unsupported]
+        if not self._states:
+            return [Reason(Cause.NODE_OUT, NO_NODE)]
+        return [r for state in self._states for r in _of_node(state, self._task, self._options, self._now)]
+
+    def ways(self) -> list[Way]:
+        """What would make the task start, for each node and variant where it fits beside nobody; the least to be
+        freed first."""
+        if self._task.unsupported:
+            return []
+        usable = [state for state in self._states if _why_out(state, self._task) is None]
+        found = [way for s in usable for option in self._options if (way := _way(s, option, self._now)) is not None]
+        return [way for _, way in sorted(found, key=lambda entry: (entry[0], entry[1].variant_index, entry[1].node))]
 
 
 def _way(state: NodeState, option: Option, now: float) -> tuple[int, Way] | None:
@@ -86,24 +98,6 @@ def _way(state: NodeState, option: Option, now: float) -> tuple[int, Way] | None
         None if starts == inf else starts,
     )
     return to_free(choice.allocation, state.spare), way
-
-
-def _task(snapshot: Snapshot, key: str) -> Task:
-    task = next((t for t in snapshot.tasks if t.key == key), None)
-    if task is None:
-        raise LookupError(f"no waiting task {key!r} in the snapshot")
-    return task
-
-
-def _turn(snapshot: Snapshot, task: Task, now: float) -> Pass:
-    """The pass as it stands when this task's turn comes."""
-    turn = Pass(replace(snapshot, tasks=tuple(t for t in snapshot.tasks if t.rank < task.rank)), now)
-    turn.run()
-    return turn
-
-
-def _options(task: Task) -> list[Option]:
-    return [option_of(task.request, index) for index in range(len(task.request.variants))]
 
 
 def _why_out(state: NodeState, task: Task) -> str | None:
