@@ -11,6 +11,7 @@ import numpy as np
 from gputask.planner.holds import HoldFinder
 from gputask.planner.messages import closest_miss, infeasible
 from gputask.planner.model import Cause, RequestClass
+from gputask.planner.nodes import NodeState
 from gputask.planner.options import Option
 from gputask.planner.placement import choose
 from gputask.planner.probe import Probe
@@ -58,6 +59,13 @@ class ClassState:
         """Where its blocked tasks can hold room; made when the first of them is blocked."""
         self._table.sync()
         return HoldFinder(self.probes, self._table.states, self._now)
+
+    def may_last(self, variant_index: int, state: NodeState) -> bool:
+        """Whether the filters admit this node for a variant, and it lives long enough."""
+        for probe in self.probes:
+            if probe.option.first <= variant_index < probe.option.first + len(probe.option.names):
+                return bool(probe.lasting[state.index])
+        return False
 
     def verdict(self, excluded: frozenset[str]) -> Verdict:
         """Why a blocked task does not start, as it was when the first such task of the class was blocked."""

@@ -114,6 +114,8 @@ class Task:
     """Why the binding mode cannot honour this task at all (field and remedy); it is never placed."""
     excluded_nodes: frozenset[str] = frozenset()
     """Nodes it must not try now (back-off after a refusal)."""
+    may_preempt: bool = False
+    """Whether running work of lower priority may be evicted for it (R11)."""
 
     @property
     def rank(self) -> Rank:
@@ -136,10 +138,23 @@ class Running:
 
     task: str
     uid: str
+    """Of its pod, where it has one: what an eviction names."""
     priority: int
     allocation: Allocation
     ends: float | None = None
     """When its time limit (plus grace) guarantees its end; None without a limit."""
+    created: float = 0.0
+    """When its task was created: of two the older one is more important (R1)."""
+    started: float | None = None
+    """When its work began; None while that is not known. What began last has the least to lose."""
+    preemptible: bool = False
+    """Whether others may evict it."""
+    protected_until: float | None = None
+    """Not evicted before this instant (minRuntimeSeconds after its start)."""
+    leaving: bool = False
+    """It is being stopped already. Its room is its own until it is gone, and nobody evicts it again."""
+    budgets: tuple[str, ...] = ()
+    """The disruption budgets that count it, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +195,11 @@ class Hold:
     """When this hold was first chosen (for holdPatienceSeconds)."""
     starts_by: float | None = None
     """T*: the instant by which time limits guarantee the start; None if nothing guarantees it."""
+    victims: tuple[str, ...] = ()
+    """UIDs of the running work that is evicted for it (R11)."""
+    committed: bool = False
+    """It stands in the ledger of its node, with its victims. It does not move: it stands as long as its room comes
+    free, and is given up otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +210,8 @@ class Snapshot:
     tasks: tuple[Task, ...]
     holds: tuple[Hold, ...] = ()
     """The holds of the pass before: they are stable (R5)."""
+    budgets: Mapping[str, int] = field(default_factory=dict)
+    """How many more evictions each disruption budget allows now; one that is not named here allows any number."""
     resume: Rank | None = None
     """The ``resume`` of a cut pass before: tasks of higher rank are not looked at again, and their holds stand
     (R9). Right only while no room has been freed since."""
@@ -201,6 +223,8 @@ class Snapshot:
 class Action(StrEnum):
     PLACE = "place"
     HOLD = "hold"
+    PREEMPT = "preempt"
+    """Keep room for the task, and evict ``victims`` to make it (R11)."""
 
 
 class Cause(StrEnum):
@@ -238,7 +262,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Place a task, or hold room for it."""
+    """Place a task, hold room for it, or make room for it."""
 
     action: Action
     task: Task
@@ -247,6 +271,7 @@ class Decision:
     variant_index: int
     allocation: Allocation
     starts_by: float | None = None
+    victims: tuple[Running, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import inf
 
-from gputask.planner.model import HOST_PORT, PODS, Node
+from gputask.planner.model import HOST_PORT, PODS, Node, Running
 from gputask.planner.room import Room, gap_of
 from gputask.planner.stock import Stock
 from gputask.resources.amounts import SCALE
@@ -16,11 +16,17 @@ from gputask.resources.pools import Allocation, Device, Health, UnknownPool
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A running task or a hold. ``ends``: the instant by which its end is guaranteed, infinity without one."""
+    """A running task or a hold. ``ends``: the instant by which its end is guaranteed, infinity without one.
+
+    ``work`` is what the snapshot says of it; a hold, and what starts in this pass, has none.
+    """
 
     task: str
     allocation: Allocation
     ends: float
+    work: Running | None = None
+    makes_room: bool = False
+    """A hold whose victims leave: nothing else has to end before its task starts (R11)."""
 
 
 class NodeState:
@@ -57,6 +63,8 @@ class NodeState:
             beside.take(use)
             self.empty.take(use)
         self.running: list[Occupant] = []
+        self.leaving = {work.uid for work in running if work.leaving}
+        """Who is on its way out: stopped already, or a victim of this pass."""
         for work in running:
             missing = any(
                 key in offered.labels and key not in work.allocation.labels for key in work.allocation.amounts
@@ -64,8 +72,8 @@ class NodeState:
             allocation = work.allocation
             if missing:
                 allocation = beside.allocate(allocation.amounts, allocation.labels)
-            ends = inf if work.ends is None else max(now, work.ends)
-            self.running.append(Occupant(work.task, allocation, ends))
+            ends = (now if work.leaving else inf) if work.ends is None else max(now, work.ends)
+            self.running.append(Occupant(work.task, allocation, ends, work))
         self.first_end = min((o.ends for o in self.running), default=inf)
         """The first guaranteed end of anything here."""
         self.now = self.spare = self.empty.less(o.allocation for o in self.running)
@@ -127,6 +135,10 @@ class NodeState:
         yield from self.running
         yield from self.holds
 
+    def without(self, gone: Container[str]) -> Stock:
+        """What is left beside all holds once the running work with these UIDs is gone."""
+        return self.unheld.less(o.allocation for o in self.running if o.work is None or o.work.uid not in gone)
+
     def timeline(self) -> list[tuple[float, Stock]]:
         """What is left beside all holds after each guaranteed end, the earliest first."""
         if self._timeline_of != self.version:
@@ -159,11 +171,15 @@ class NodeState:
         self.first_end = min(self.first_end, ends)
         self.version += 1
 
-    def hold(self, task: str, allocation: Allocation, ends: float) -> None:
-        """Keep room for a blocked task. Its gap is computed only when a lower task asks for it."""
+    def hold(self, task: str, allocation: Allocation, ends: float, victims: Sequence[str] | None = None) -> None:
+        """Keep room for a blocked task. Its gap is computed only when a lower task asks for it.
+
+        :param victims: UIDs of the running work that leaves to make this room; None for a hold that makes none.
+        """
         if not self.holds:
             self.spare, self.unheld = self.now.copy(), self.empty.copy()
-        self.holds.append(Occupant(task, allocation, ends))
+        self.holds.append(Occupant(task, allocation, ends, makes_room=victims is not None))
+        self.leaving.update(victims or ())
         self.spare.take(allocation)
         self.unheld.take(allocation)
         self.first_end = min(self.first_end, ends)
@@ -177,12 +193,19 @@ class NodeState:
         """
         if self._narrowed == len(self.holds):
             return False
+        hold = self.holds[self._narrowed]
         higher = [o.allocation for o in self.holds[: self._narrowed]]
-        running = [o.allocation for o in self.running]
-        self.room.narrow(gap_of(self.holds[self._narrowed].allocation, self.empty, running, higher))
+        running, empty = [o.allocation for o in self.running], self.empty
+        if hold.makes_room:
+            # It starts when the leaving are gone, whoever else ends before: what stays counts in full, in no set P.
+            running, empty = [], self.empty.less(o.allocation for o in self.running if not self._leaves(o))
+        self.room.narrow(gap_of(hold.allocation, empty, running, higher))
         self._narrowed += 1
         self.version += 1
         return True
+
+    def _leaves(self, occupant: Occupant) -> bool:
+        return occupant.work is not None and occupant.work.uid in self.leaving
 
 
 @dataclass(frozen=True, slots=True)

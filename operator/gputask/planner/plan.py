@@ -9,14 +9,13 @@ from math import inf
 
 import numpy as np
 
+from gputask.planner.blocked import Blocked, decision_of
 from gputask.planner.classes import ClassState
 from gputask.planner.filters import refusal
-from gputask.planner.holds import Candidate, stays
 from gputask.planner.model import (
     Action,
     Cause,
     Decision,
-    Hold,
     Node,
     NodeConstraints,
     Plan,
@@ -33,7 +32,7 @@ from gputask.planner.table import Bools, Table
 
 
 def plan(snapshot: Snapshot, now: float, *, budget: Callable[[], bool] | None = None) -> Plan:
-    """Decide who starts, who holds room and who waits (design rules R1 to R12, without R7 and R11).
+    """Decide who starts, who holds room and who waits (design rules R1 to R12, without R7).
 
     :param now: seconds on the axis of the snapshot.
     :param budget: asked between runs of a class; False stops the pass there (R9).
@@ -49,15 +48,13 @@ class Pass:
         self.faults: list[str] = []
         self.states = list(self._node_states(snapshot.nodes))
         self.tasks = self._ranked(snapshot.tasks)
-        self._previous = {hold.uid: hold for hold in snapshot.holds}
         self._resume = snapshot.resume
-        self._index = {state.node.name: state.index for state in self.states}
         self._usable: dict[NodeConstraints, Bools] = {}
         self._decisions: list[Decision] = []
         self._waiting: list[Waiting] = []
-        self._holds: list[Hold] = []
         options = dict(self._options({task.request: None for task in self.tasks}))
         self.table = Table(self.states, [option for found in options.values() for option in found])
+        self._blocked = Blocked(snapshot, self.table, now)
         self.classes = {request: self._class_state(request, found) for request, found in options.items()}
 
     # --- building, where a bad object is skipped (R10) -------------------------------------------------
@@ -124,7 +121,7 @@ class Pass:
         return Plan(
             tuple(self._decisions),
             tuple(self._waiting),
-            tuple(self._holds),
+            tuple(self._blocked.holds),
             cut=resume is not None,
             resume=resume,
             faults=tuple(self.faults),
@@ -178,52 +175,22 @@ class Pass:
     def _place(self, task: Task, node: NodeState, choice: Choice) -> None:
         ends = inf if task.time_limit is None else self.now + task.time_limit
         node.place(task.key, choice.allocation, ends)
-        self._decisions.append(_decision(Action.PLACE, task, node, choice))
+        self._decisions.append(decision_of(Action.PLACE, task, node, choice))
 
     def _wait(self, state: ClassState, tasks: Sequence[Task], excluded: frozenset[str]) -> None:
         if not tasks:
             return
         verdict = state.verdict(excluded)
         for task in tasks:
-            if verdict.feasible:
-                self._hold(state, task, excluded)
+            if verdict.feasible and (decision := self._blocked.keep_room(state, task)) is not None:
+                self._decisions.append(decision)
             self._waiting.append(Waiting(task, verdict.feasible, verdict.counts, verdict.message))
-
-    def _hold(self, state: ClassState, task: Task, excluded: frozenset[str]) -> None:
-        """Keep room for a blocked task, where it had it unless somewhere else is better (R5)."""
-        best = state.finder.best(excluded)
-        if best is None:
-            return
-        previous = self._previous.get(task.uid)
-        old = self._still(state, previous, excluded)
-        if previous is not None and old is not None and stays(old, best, previous.since, self.now):
-            chosen, since = old, previous.since
-        else:
-            chosen, since = best, self.now
-        self._keep(task, chosen, since)
-
-    def _keep(self, task: Task, chosen: Candidate, since: float) -> None:
-        node, choice = chosen.state, chosen.choice
-        ends = chosen.key[0] + (inf if task.time_limit is None else task.time_limit)
-        node.hold(task.key, choice.allocation, ends)
-        self.table.touch(node)
-        self._decisions.append(_decision(Action.HOLD, task, node, choice, chosen.starts_by))
-        self._holds.append(
-            Hold(task.key, task.uid, node.node.name, choice.variant_index, choice.allocation, since, chosen.starts_by)
-        )
-
-    def _still(self, state: ClassState, previous: Hold | None, excluded: frozenset[str]) -> Candidate | None:
-        if previous is None or previous.node not in self._index or previous.node in excluded:
-            return None
-        return state.finder.again(self.states[self._index[previous.node]], previous)
 
     def _stand(self, state: ClassState, tasks: Iterable[Task]) -> None:
         """Tasks that the cut pass before has judged: only their holds are set again."""
         for task in tasks:
-            previous = self._previous.get(task.uid)
-            old = self._still(state, previous, task.excluded_nodes)
-            if previous is not None and old is not None:
-                self._keep(task, old, previous.since)
+            if (decision := self._blocked.stand(state, task)) is not None:
+                self._decisions.append(decision)
             self._waiting.append(
                 Waiting(task, state.feasible, (), "waits as before: the pass goes on where the last one stopped")
             )
@@ -245,17 +212,4 @@ class Pass:
         """Tasks that a cut pass did not reach keep the hold they had, for the next pass to judge."""
         for task in tasks:
             self._waiting.append(Waiting(task, True, (), "not looked at yet: the pass ran out of time"))
-            if task.uid in self._previous:
-                self._holds.append(self._previous[task.uid])
-
-
-def _decision(action: Action, task: Task, node: NodeState, choice: Choice, starts_by: float | None = None) -> Decision:
-    return Decision(
-        action=action,
-        task=task,
-        node=node.node.name,
-        variant=choice.variant,
-        variant_index=choice.variant_index,
-        allocation=choice.allocation,
-        starts_by=starts_by,
-    )
+            self._blocked.put_off(task)
