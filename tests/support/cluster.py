@@ -94,9 +94,12 @@ class NodeBuilder:
         ends: float | None = None,
         labels: Mapping[str, tuple[str, ...]] | None = None,
         priority: int = 0,
+        **fields: object,
     ) -> NodeBuilder:
+        """Work that runs from the start; others may evict it. ``fields``: any other of :class:`Running`."""
         allocation = Allocation(dict(amounts(wanted)), labels or {})
-        self.running.append(Running(name, f"uid-{name}", priority, allocation, ends))
+        work = Running(name, f"uid-{name}", priority, allocation, ends, preemptible=True)
+        self.running.append(replace(work, **fields))  # type: ignore[arg-type]
         return self
 
     def lends(self, owner: str, wanted: Mapping[str, Amount]) -> NodeBuilder:
@@ -155,6 +158,10 @@ class TaskBuilder:
             self.wants({**wanted, **{f"{key}/{card}": value for key, value in per_card.items()}})
         return self
 
+    def preempting(self) -> TaskBuilder:
+        """It may evict others."""
+        return self.with_(may_preempt=True)
+
     def only_where(self, constraints: NodeConstraints) -> TaskBuilder:
         self.constraints = constraints
         return self
@@ -195,8 +202,10 @@ class Cluster:
     def __init__(self, *nodes: NodeBuilder) -> None:
         self.nodes = {n.name: n.build() for n in nodes}
         self.waiting: dict[str, Task] = {}
+        self.known: dict[str, Task] = {}
         self.placed: dict[str, Decision] = {}
         self.holds: tuple[Hold, ...] = ()
+        self.budgets: dict[str, int] = {}
         self.now = 0.0
         self.plan = Plan((), (), ())
         self._born = 0
@@ -215,7 +224,7 @@ class Cluster:
         for builder in tasks:
             made = builder.build(self._born)
             self._born += 1
-            self.waiting[made.key] = made
+            self.waiting[made.key] = self.known[builder.name] = made
         return self
 
     def finish(self, *names: str) -> Cluster:
@@ -226,8 +235,16 @@ class Cluster:
                 self.nodes[key] = replace(at, running=rest)
         return self
 
+    def stopped(self, *names: str) -> Cluster:
+        """Victims are gone, and wait again."""
+        for name in names:
+            self.finish(name)
+            if name in self.known:
+                self.waiting[f"ns/{name}"] = self.known[name]
+        return self
+
     def snapshot(self) -> Snapshot:
-        return Snapshot(tuple(self.nodes.values()), tuple(self.waiting.values()), self.holds)
+        return Snapshot(tuple(self.nodes.values()), tuple(self.waiting.values()), self.holds, self.budgets)
 
     def step(self, *, at: float | None = None) -> Plan:
         """One pass, checked and applied."""
@@ -238,14 +255,31 @@ class Cluster:
         for decision in self.plan.decisions:
             if decision.action is Action.PLACE:
                 self._start(decision)
-        self.holds = self.plan.holds
+            elif decision.action is Action.PREEMPT:
+                self._evict(decision)
+        self.holds = tuple(replace(h, committed=True) if h.victims else h for h in self.plan.holds)
         return self.plan
+
+    def _evict(self, decision: Decision) -> None:
+        """The victims begin to stop; their room stays theirs until :meth:`stopped`."""
+        at = self.nodes[decision.node]
+        running = tuple(replace(r, leaving=True) if r in decision.victims else r for r in at.running)
+        self.nodes[at.name] = replace(at, running=running)
 
     def _start(self, decision: Decision) -> None:
         started = decision.task
         at = self.nodes[decision.node]
         ends = None if started.time_limit is None else self.now + started.time_limit
-        work = Running(started.key, started.uid, started.priority, decision.allocation, ends)
+        work = Running(
+            started.key,
+            started.uid,
+            started.priority,
+            decision.allocation,
+            ends,
+            created=started.created,
+            started=self.now,
+            preemptible=True,
+        )
         self.nodes[at.name] = replace(at, running=(*at.running, work))
         self.placed[started.key] = decision
         del self.waiting[started.key]
@@ -268,6 +302,15 @@ class Cluster:
     def variants(self, prefix: str = "") -> Counter[str]:
         """How many running tasks use each variant."""
         return Counter(self.took(name).variant for name in self.running(prefix))
+
+    def victims(self, name: str) -> list[str]:
+        """Whom the last pass evicts for a task, sorted."""
+        decided = [d for d in self.plan.decisions if d.task.key == f"ns/{name}"]
+        return sorted(v.task.removeprefix("ns/") for d in decided for v in d.victims)
+
+    def evicted(self) -> list[str]:
+        """Whom the last pass evicts, sorted."""
+        return sorted(v.task.removeprefix("ns/") for d in self.plan.decisions for v in d.victims)
 
     def hold_of(self, name: str) -> Hold | None:
         return next((h for h in self.holds if h.task == f"ns/{name}"), None)

@@ -28,7 +28,8 @@ def check_invariants(snapshot: Snapshot, plan: Plan) -> None:
     _check_answers(snapshot, plan)
     _check_order(plan)
     placed = [d for d in plan.decisions if d.action is Action.PLACE]
-    held = [d for d in plan.decisions if d.action is Action.HOLD]
+    held = [d for d in plan.decisions if d.action is not Action.PLACE]
+    _check_evictions(nodes, snapshot.budgets, plan)
     for decision in plan.decisions:
         _check_request(decision, nodes[decision.node])
     for node in snapshot.nodes:
@@ -48,7 +49,7 @@ def _expect(condition: bool, rule: str, message: str) -> None:
 def _check_answers(snapshot: Snapshot, plan: Plan) -> None:
     """Each task is placed or waits; only waiting tasks hold, at most once."""
     placed = [d.task.uid for d in plan.decisions if d.action is Action.PLACE]
-    holding = [d.task.uid for d in plan.decisions if d.action is Action.HOLD]
+    holding = [d.task.uid for d in plan.decisions if d.action is not Action.PLACE]
     waiting = [w.task.uid for w in plan.waiting]
     rule = "R12 every task is answered once"
     _expect(len(set(holding)) == len(holding), "R5 one hold for a task", f"{sorted(holding)}")
@@ -77,6 +78,37 @@ def _check_inversions(nodes: Mapping[str, Node], plan: Plan) -> None:
             used = [*(r.allocation for r in node.running), *above]
             message = f"{higher.key} fits on {name}, and {lower.task.key} starts there"
             _expect(not _fits_somehow(higher, node, used), "R1 no inversion", message)
+
+
+def _check_evictions(nodes: Mapping[str, Node], budgets: Mapping[str, int], plan: Plan) -> None:
+    """R11: only who may go, nobody twice, within the budgets, and only where it is both enough and needed."""
+    gone: set[str] = set()
+    spent: dict[str, int] = defaultdict(int)
+    for decision in (d for d in plan.decisions if d.action is Action.PREEMPT):
+        task, node = decision.task, nodes[decision.node]
+        hold = next(h for h in plan.holds if h.uid == task.uid)
+        for victim in decision.victims:
+            which = f"{victim.task} for {task.key}"
+            _expect(victim in node.running and victim.uid not in gone, "R11 a victim runs there, and goes once", which)
+            _expect(victim.priority < task.priority and task.may_preempt, "R11 victims are lower in priority", which)
+            _expect(victim.preemptible and not victim.leaving, "R11 victims may be evicted", which)
+            gone.add(victim.uid)
+            for budget in victim.budgets:
+                spent[budget] += 1
+                _expect(spent[budget] <= budgets.get(budget, spent[budget]), "R11 budgets are obeyed", which)
+        going = gone | set(hold.victims) | {work.uid for work in node.running if work.leaving}
+        above = [d.allocation for d in plan.decisions if d.node == node.name and d.task.rank < task.rank]
+        staying = [work.allocation for work in node.running if work.uid not in going]
+        rule = "R11 the task fits once its victims are gone"
+        _check_fits(rule, node, [decision.allocation], [*staying, *above])
+        for victim in () if hold.committed else decision.victims:
+            used = [*staying, *above, victim.allocation]
+            message = f"{task.key} fits beside {victim.task}"
+            _expect(
+                not _variant_fits(task.request.variants[decision.variant_index], node, used),
+                "R11 no victim could stay",
+                message,
+            )
 
 
 def _fits_somehow(task: Task, node: Node, used: Sequence[Allocation]) -> bool:

@@ -2,15 +2,16 @@
 
 A set of victims is on one node, and with it gone the task fits there in every dimension, beside all that stays and
 all higher holds. It is minimal: no member could stay. Found by taking all possible victims out and giving back what
-need not go, in two orders: the most important first, which keeps the top priority of the set as low as it can be, and
-the largest share first, which may need fewer. Of all sets for the first variant that has any, the cheapest is taken.
+need not go, in three orders: the most important first, which keeps the top priority of the set as low as it can be,
+the largest share first, which disturbs the least of the node, and the smallest share first, which needs few victims.
+Of all sets for the first variant that has any, the cheapest is taken.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -127,8 +128,8 @@ class Preemption:
         possible = self._victims(task, state)
         occupants = {o.work.uid: o for o in state.running if o.work is not None}
         for candidates in self._within_budgets(state, possible, occupants):
-            for order in (_by_importance, _by_share(state, occupants)):
-                victims = self._minimal(probe, state, sorted(candidates, key=order), occupants)
+            for ordered in _orders(candidates, state, occupants):
+                victims = self._minimal(probe, state, ordered, occupants)
                 if victims and self._allowed(victims):
                     choice = choose(state, probe.option, state.without(state.leaving | {v.uid for v in victims}))
                     assert choice is not None, "what is given back leaves room for the option"
@@ -159,8 +160,8 @@ class Preemption:
         most, and those that matter least. (The best choice under several budgets is a hard problem.)"""
         yield possible
         if not self._allowed(possible):
-            by_share = _by_share(state, occupants)
-            for best_first in (sorted(possible, key=by_share), sorted(possible, key=_by_importance, reverse=True)):
+            by_share = sorted(possible, key=lambda work: -_share(occupants[work.uid], state))
+            for best_first in (by_share, sorted(possible, key=_by_importance, reverse=True)):
                 left, taken = dict(self._budgets), []
                 for work in best_first:
                     if all(left.get(budget, 1) > 0 for budget in work.budgets):
@@ -183,16 +184,22 @@ class Preemption:
         return sum(max(0.0, self._now - work.started) for work in victims if work.started is not None)
 
 
+def _orders(
+    candidates: Sequence[Running], state: NodeState, occupants: Mapping[str, Occupant]
+) -> Iterator[list[Running]]:
+    """In which order they are given back; who is first is the likeliest to stay."""
+    by_importance = sorted(candidates, key=_by_importance)
+    shares = {work.uid: _share(occupants[work.uid], state) for work in candidates}
+    yield by_importance
+    yield sorted(by_importance, key=lambda work: -shares[work.uid])
+    yield sorted(by_importance, key=lambda work: shares[work.uid])
+
+
 def _by_importance(work: Running) -> tuple[int, float, str]:
     return -work.priority, work.created, work.uid
 
 
-def _by_share(state: NodeState, occupants: Mapping[str, Occupant]) -> Callable[[Running], tuple[int, int, float, str]]:
-    """The largest part of the node first: the sum of amount / capacity over all that the work has."""
-
-    def key(work: Running) -> tuple[int, int, float, str]:
-        amounts = occupants[work.uid].allocation.amounts
-        share = sum(min(PPM, ratio(units, state.empty.available(key))) for key, units in amounts.items())
-        return -share, *_by_importance(work)
-
-    return key
+def _share(occupant: Occupant, state: NodeState) -> int:
+    """How much of the node it has: the sum of amount / capacity over all that it has, in millionths."""
+    amounts = occupant.allocation.amounts
+    return sum(min(PPM, ratio(units, state.empty.available(key))) for key, units in amounts.items())
