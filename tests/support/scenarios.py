@@ -59,9 +59,10 @@ def task(
     unsupported: tuple[str, ...] = (),
     **sim: Any,
 ) -> SimTask:
-    """A task of the default namespace. Times in seconds, also ``runs``, ``until`` and ``backoff``."""
-    for key in [key for key in ("runs", "until", "backoff") if sim.get(key) is not None]:
-        sim[key] = round(sim[key] * 1000)
+    """A task of the default namespace. Times in seconds, also ``runs``, ``until``, ``backoff``, ``stops`` and
+    ``min_runtime``."""
+    times = ("runs", "until", "backoff", "stops", "min_runtime")
+    sim |= {key: round(sim[key] * 1000) for key in times if sim.get(key) is not None}
     key = f"default/{name}"
     words = Task(
         key=key,

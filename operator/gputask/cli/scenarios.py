@@ -146,6 +146,9 @@ class _Builder:
             exit_code=self._exit_code(found),
             crash_limit=task.spec.restart_policy.limit,
             backoff=task.spec.restart_policy.backoff_seconds * 1000,
+            preemptible=task.spec.preemptible,
+            min_runtime=task.spec.min_runtime_seconds * 1000,
+            stops=sim_seconds(found, names.SIM_STOPS, self.problems) or 0,
         )
 
     def _rank_time(self, found: Object, at: Millis | None) -> float:

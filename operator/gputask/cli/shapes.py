@@ -22,7 +22,7 @@ def decision_json(decision: Decision, moment: Callable[[float], str]) -> dict[st
         "amounts": amounts_json(decision.allocation),
         "labels": labels_json(decision.allocation),
         "startsBy": None if decision.starts_by is None else moment(decision.starts_by),
-        "victims": [],
+        "victims": [victim.task for victim in decision.victims],
     }
 
 

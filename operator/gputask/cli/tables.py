@@ -13,7 +13,7 @@ _BAR = 20
 
 def plan_tables(console: Console, outcome: Mapping[str, Any], messages: Mapping[str, str]) -> None:
     """What a pass decides, who waits and why (``messages``: one line for each task), nodes with something to say."""
-    decisions = _table("Decisions", "action", "task", "node", "variant", "devices", "takes", "starts by")
+    decisions = _table("Decisions", "action", "task", "node", "variant", "devices", "takes", "starts by", "evicts")
     for decision in outcome["decisions"]:
         takes = " ".join(f"{key}={amount}" for key, amount in decision["amounts"].items())
         decisions.add_row(
@@ -24,6 +24,7 @@ def plan_tables(console: Console, outcome: Mapping[str, Any], messages: Mapping[
             " ".join(decision["devices"]),
             takes,
             decision["startsBy"] or "",
+            " ".join(decision["victims"]),
         )
     _print(console, decisions)
     waiting = _table("Waiting", "task", "feasible", "why")

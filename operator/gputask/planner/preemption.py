@@ -133,7 +133,8 @@ class Preemption:
                 if victims and self._allowed(victims):
                     choice = choose(state, probe.option, state.without(state.leaving | {v.uid for v in victims}))
                     assert choice is not None, "what is given back leaves room for the option"
-                    yield Eviction(self._cost(victims, state), state, choice, tuple(victims))
+                    least_important_first = tuple(sorted(victims, key=_by_importance, reverse=True))
+                    yield Eviction(self._cost(victims, state), state, choice, least_important_first)
 
     def _minimal(
         self, probe: Probe, state: NodeState, candidates: Sequence[Running], occupants: Mapping[str, Occupant]

@@ -9,12 +9,16 @@ Rules, as they stand in a violation:
 - ``inversion`` (R1): a lower task starts where a higher waiting task fits beside all that runs and all holds above it;
 - ``idle`` (R1, R5): a settled state in which a waiting task fits on a node that no hold of higher rank names;
 - ``fault`` (R10): handling a node or a class of tasks raised, and the pass went on without it;
+- ``eviction`` (R11): of work that is not lower, may not be evicted, or is evicted already; without a hold, in vain, or
+  of one victim too many;
+- ``kept`` (R11): a start in room that is being made for a task of higher rank;
 - ``once``: a task that starts while it runs, or after its end, or ends twice, or does not end when it should.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gputask.planner.model import Hold, RequestClass, Task
@@ -54,6 +58,8 @@ class Checker:
         self._open: dict[RequestClass, set[str]] = {}
         self._dirty: set[str] = set()
         self._idle: set[tuple[str, str]] = set()
+        self._judged: set[tuple[str, float]] = set()
+        self._by_uid = {task.sim.task.uid: task for task in self._tasks.values()}
 
     def see(self, record: Record) -> None:
         """One record. Time never runs backwards."""
@@ -124,6 +130,8 @@ class Checker:
                 self._submitted(task)
             case Kind.BOUND if event.place:
                 self._bound(task, event.place)
+            case Kind.PREEMPTED:
+                self._preempted(task, event)
             case Kind.REQUEUED:
                 self._requeued(task, event)
             case Kind.FINISHED:
@@ -156,6 +164,9 @@ class Checker:
         self._dirty.add(place.node)
         for rule, message in node.faults(place.allocation):
             self._blame(rule, task, message)
+        for hold in self._above(task.sim.task, place.node):
+            if hold.victims and node.faults_of_hold(hold, self._gone(hold), self._above_hold(hold)):
+                self._blame("kept", task, f"takes room that is being made for {hold.task}", node=place.node)
 
     def _judge_node(self, task: CheckedTask, place: Placement) -> None:
         node = self._nodes[place.node].node
@@ -184,6 +195,8 @@ class Checker:
     def _requeued(self, task: CheckedTask, event: Event) -> None:
         if task.phase is not Phase.RUNNING:
             self._blame("once", task, f"requeued while {task.phase.name.lower()}")
+        elif event.reason == "Preempted" and task.gone != event.t:
+            self._blame("once", task, "stopped at another time than its eviction says")
         self._leave(task)
         if event.reason == "Crashed" and task.sim.backoff:
             task.phase = Phase.PAUSED
@@ -203,7 +216,49 @@ class Checker:
         if task.node is not None and task.node in self._nodes:
             self._nodes[task.node].remove(task.sim.task.key)
             self._dirty.add(task.node)
-        task.node = None
+        task.node = task.gone = None
+
+    # --- evictions ----------------------------------------------------------------------------------
+
+    def _preempted(self, task: CheckedTask, event: Event) -> None:
+        for message in self._eviction_faults(task, self._tasks.get(event.reason or "")):
+            self._blame("eviction", task, message)
+        if task.gone is None:
+            task.gone = event.t + task.sim.stops
+
+    def _eviction_faults(self, task: CheckedTask, preemptor: CheckedTask | None) -> Iterator[str]:
+        if preemptor is None or preemptor.phase is not Phase.WAITING:
+            yield "evicted for a task that does not wait"
+            return
+        if task.phase is not Phase.RUNNING or task.gone is not None:
+            yield "evicted though it does not run, or is evicted already"
+        if task.sim.task.priority >= preemptor.sim.task.priority or not preemptor.sim.task.may_preempt:
+            yield f"{preemptor.sim.task.key} may not evict it"
+        if not task.sim.preemptible or self._t < task.started + task.sim.min_runtime:
+            yield "it may not be evicted, or not yet"
+        hold = next((h for h in self._holds.get(task.node or "", ()) if h.uid == preemptor.sim.task.uid), None)
+        if hold is None or task.sim.task.uid not in hold.victims:
+            yield f"no hold of {preemptor.sim.task.key} names it"
+        elif (hold.uid, hold.since) not in self._judged:
+            self._judged.add((hold.uid, hold.since))
+            yield from self._set_faults(hold, preemptor)
+
+    def _set_faults(self, hold: Hold, preemptor: CheckedTask) -> Iterator[str]:
+        node, gone, above = self._nodes[hold.node], self._gone(hold), self._above_hold(hold)
+        for _, message in node.faults_of_hold(hold, gone, above):
+            yield f"in vain, {hold.task} does not fit with its victims gone: {message}"
+        variant = preemptor.sim.task.request.variants[hold.variant_index]
+        for uid in hold.victims:
+            if node.leaves_room(variant, gone - {self._by_uid[uid].sim.task.key}, above):
+                yield f"one too many, {hold.task} fits without the eviction of {self._by_uid[uid].sim.task.key}"
+
+    def _gone(self, hold: Hold) -> set[str]:
+        """Who is on its way out of a hold's node."""
+        leaving = {key for key, task in self._tasks.items() if task.node == hold.node and task.gone is not None}
+        return leaving | {self._by_uid[uid].sim.task.key for uid in hold.victims}
+
+    def _above_hold(self, hold: Hold) -> tuple[Hold, ...]:
+        return self._above(self._by_uid[hold.uid].sim.task, hold.node)
 
     # --- settled states -----------------------------------------------------------------------------
 

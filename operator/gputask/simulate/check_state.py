@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -36,6 +36,8 @@ class CheckedTask:
     phase: Phase = Phase.UNSEEN
     node: str | None = None
     started: Millis = 0
+    gone: Millis | None = None
+    """It is evicted, and gone at this instant."""
 
     def due(self) -> Millis | None:
         """When its running attempt ends by itself."""
@@ -85,6 +87,21 @@ class CheckedNode:
         if self.node is None:
             return []
         return list(Room(self.node, self._owners.values(), self._foreign).faults(allocation))
+
+    def faults_of_hold(self, hold: Hold, gone: Container[str], above: Iterable[Hold]) -> list[tuple[str, str]]:
+        """What keeps a hold's task from starting beside the holds above it once these owners are gone."""
+        if self.node is None:
+            return []
+        staying = [taken for key, taken in self._owners.items() if key not in gone]
+        held = [other.allocation for other in above]
+        return list(Room(self.node, [*staying, *held, hold.allocation], self._foreign).faults(hold.allocation))
+
+    def leaves_room(self, variant: Variant, gone: Container[str], above: Iterable[Hold]) -> bool:
+        """Whether a variant fits beside the holds above once these owners are gone."""
+        if self.node is None:
+            return False
+        staying = [taken for key, taken in self._owners.items() if key not in gone]
+        return Room(self.node, [*staying, *(other.allocation for other in above)], self._foreign).fits(variant)
 
     def fits(self, task: Task, holds: tuple[Hold, ...], t: Millis) -> bool:
         """Whether a variant of a task fits beside all that is here and these holds, and the node lives long enough."""

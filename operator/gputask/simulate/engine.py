@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -43,6 +43,7 @@ class Simulation:
         self._sequence = count()
         self._holds: tuple[Hold, ...] = ()
         self._woken: set[tuple[str, float]] = set()
+        self._protects = any(sim.min_runtime for sim in scenario.tasks)
         for position, version in enumerate(scenario.nodes):
             self._at(version.at, _NODE_IN, position, partial(self._node_in, version))
             if version.until is not None:
@@ -77,16 +78,39 @@ class Simulation:
         while placed:
             outcome = self._plan(self._world.snapshot(self._holds), seconds(t))
             before = {hold.uid: hold for hold in self._holds}
-            self._holds = outcome.holds
+            self._holds = tuple(replace(h, committed=True) if h.victims else h for h in outcome.holds)
             yield Pass(t, outcome.holds, outcome.faults)
             placed = False
+            stopped: list[TaskState] = []
             for decision in outcome.decisions:
                 if decision.action is Action.PLACE:
                     placed = True
                     yield self._bind(t, decision)
-                elif _moved(before.get(decision.task.uid), decision):
+                    continue
+                if _moved(before.get(decision.task.uid), decision):
                     yield _event(t, Kind.HELD, decision.task.key, _placement(t, decision))
+                for victim in decision.victims:
+                    yield self._preempt(t, decision, self._world.tasks[victim.uid], stopped)
+            for state in stopped:  # after all decisions of the pass, which knew nothing of it
+                placed = True
+                yield self._requeue(state, "Preempted", t)
         self._wake_for_patience(t)
+        self._wake_for_protection(t)
+
+    def _preempt(self, t: Millis, decision: Decision, victim: TaskState, stopped: list[TaskState]) -> Event:
+        """It keeps its room until it has stopped, and waits at its old rank then; ``stopped`` has those that need no
+        time for it."""
+        gone = t + victim.sim.stops
+        self._world.evict(victim, gone)
+        if gone == t:
+            stopped.append(victim)
+        else:
+            self._at(gone, _END, victim.sim.task.rank, partial(self._stopped, victim, victim.attempt))
+        return _event(t, Kind.PREEMPTED, victim.sim.task.key, victim.placement, decision.task.key)
+
+    def _stopped(self, state: TaskState, attempt: int, t: Millis) -> Iterator[Event]:
+        if state.attempt == attempt and state.placement is not None:
+            yield self._requeue(state, "Preempted", t)
 
     def _bind(self, t: Millis, decision: Decision) -> Event:
         state = self._world.tasks[decision.task.uid]
@@ -99,6 +123,13 @@ class Simulation:
             due = round(hold.since * 1000) + HOLD_PATIENCE
             if due > t and (hold.uid, hold.since) not in self._woken:
                 self._woken.add((hold.uid, hold.since))
+                self._at(due, _WAKE, (), self._nothing)
+
+    def _wake_for_protection(self, t: Millis) -> None:
+        """Whoever waits may evict work whose least runtime is over, even if nothing else changes."""
+        for due in self._world.protected_until() if self._protects else ():
+            if due > t and ("", seconds(due)) not in self._woken:
+                self._woken.add(("", seconds(due)))
                 self._at(due, _WAKE, (), self._nothing)
 
     def _nothing(self, _: Millis) -> Iterator[Event]:

@@ -18,6 +18,7 @@ class Kind(StrEnum):
     SUBMITTED = "submitted"
     BOUND = "bound"
     HELD = "held"
+    PREEMPTED = "preempted"
     REQUEUED = "requeued"
     FINISHED = "finished"
     NODE_ADDED = "node-added"
@@ -27,7 +28,8 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened. ``reason`` of finished: Succeeded, Failed, DeadlineExceeded, Cancelled; of requeued:
-    Crashed, NodeLost, Drained; of node-added: Replaced, when the node was there before."""
+    Crashed, NodeLost, Drained, Preempted; of preempted: the task that the room is for; of node-added: Replaced, when
+    the node was there before."""
 
     t: Millis
     kind: Kind

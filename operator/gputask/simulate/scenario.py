@@ -63,6 +63,12 @@ class SimTask:
     """Failed at the crash after so many."""
     backoff: Millis = 0
     """Pause between a crash and the next attempt."""
+    preemptible: bool = False
+    """Others may evict it."""
+    min_runtime: Millis = 0
+    """For so long after its start it is not evicted."""
+    stops: Millis = 0
+    """How long its pod takes to stop once it is evicted."""
     running: Placement | None = None
     """It runs when the simulation starts."""
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from gputask.planner.model import Hold, Node, Running, Snapshot, Task
-from gputask.simulate.scenario import ForeignUse, NodeVersion, Placement, SimTask, seconds
+from gputask.simulate.scenario import ForeignUse, Millis, NodeVersion, Placement, SimTask, seconds
 
 
 @dataclass(slots=True, eq=False)
@@ -16,6 +16,8 @@ class TaskState:
     sim: SimTask
     attempt: int = 0
     crashes: int = 0
+    stopping: Millis | None = None
+    """It is evicted, and gone at this instant."""
     placement: Placement | None = None
     ended: bool = False
 
@@ -55,6 +57,7 @@ class World:
         self._waiting.pop(uid, None)
         state.attempt += 1
         state.placement = placement
+        state.stopping = None
         self._running[placement.node][uid] = state
         self._nodes.pop(placement.node, None)
 
@@ -67,9 +70,24 @@ class World:
             self._nodes.pop(state.placement.node, None)
             state.placement = None
 
+    def evict(self, state: TaskState, gone: Millis) -> None:
+        """It begins to stop, and keeps its room until then."""
+        assert state.placement is not None, "only running work is evicted"
+        state.stopping = gone
+        self._nodes.pop(state.placement.node, None)
+
     def end(self, state: TaskState) -> None:
         """It never comes back."""
         state.ended = True
+
+    def protected_until(self) -> set[Millis]:
+        """The instants at which work that runs may be evicted from then on."""
+        return {
+            state.placement.started + state.sim.min_runtime
+            for states in self._running.values()
+            for state in states.values()
+            if state.sim.min_runtime and state.sim.preemptible and state.placement is not None
+        }
 
     def on_node(self, name: str) -> list[TaskState]:
         """Who runs on a node, in rank order."""
@@ -116,11 +134,18 @@ class World:
 def _running(state: TaskState) -> Running:
     task, placement = state.sim.task, state.placement
     assert placement is not None
-    limit = state.sim.time_limit
+    sim, ends = state.sim, state.stopping
+    if ends is None and sim.time_limit is not None:
+        ends = placement.started + sim.time_limit
     return Running(
         task=task.key,
         uid=task.uid,
         priority=task.priority,
         allocation=placement.allocation,
-        ends=None if limit is None else seconds(placement.started + limit),
+        ends=None if ends is None else seconds(ends),
+        created=task.created,
+        started=seconds(placement.started),
+        preemptible=sim.preemptible,
+        protected_until=seconds(placement.started + sim.min_runtime) if sim.min_runtime else None,
+        leaving=state.stopping is not None,
     )

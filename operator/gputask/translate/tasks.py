@@ -71,6 +71,7 @@ def planner_task(task: GpuTask, classes: ClassTable, *, created: float | None = 
         request=_request(task, classes),
         time_limit=None if spec.time_limit_seconds is None else float(spec.time_limit_seconds),
         unsupported=tuple(refusals(task)),
+        may_preempt=spec.preemption_policy != "Never",
     )
 
 
