@@ -12,6 +12,8 @@ class Phase(StrEnum):
     RESERVED = "Reserved"
     BOUND = "Bound"
     RUNNING = "Running"
+    PREEMPTING = "Preempting"
+    """It waits for the end of work that is evicted for it; the room is kept for it."""
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -80,6 +82,8 @@ class ReadyReason(StrEnum):
 
 
 class EvictedReason(StrEnum):
+    PREEMPTED = "Preempted"
+    """For a task of higher priority, which the message names."""
     DISRUPTED = "Disrupted"
     """By a drain, by the kubelet, or by somebody else's eviction or deletion of the pod."""
     RUNNING = "Running"

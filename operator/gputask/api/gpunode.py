@@ -13,6 +13,10 @@ MOST_RESERVATIONS = 256
 """Entries of one ledger: an object of this size still writes in tens of milliseconds."""
 
 
+MOST_HOLDS = 64
+"""Preemptors that one node makes room for at a time."""
+
+
 class NodeDevice(Reported):
     """One device as understood. Pools are written as in :attr:`GpuNodeStatus.capacity`."""
 
@@ -29,6 +33,38 @@ class Summary(Reported):
     devices: str = ""
     used: str = ""
     free: str = ""
+
+
+class Victim(Reported):
+    """A pod that is evicted for somebody."""
+
+    task: str
+    """``namespace/name``."""
+    pod: str
+    pod_uid: str = Field(alias="podUID")
+
+
+class PreemptionHold(Reported):
+    """Room that is kept for a task while its victims leave (protocol line 16). It names no pod of its own.
+
+    Written before the first eviction. What it needs is for its task alone, and for those of higher rank; any leader
+    may drop it once ``expiresAt`` is over.
+    """
+
+    task: str
+    """``namespace/name``."""
+    task_uid: str = Field(alias="taskUID")
+    priority: int
+    created: str
+    """When the task was created: with priority and UID its rank (R1)."""
+    variant: str
+    variant_index: int
+    devices: list[str] = Field(default_factory=list)
+    amounts: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, list[str]] = Field(default_factory=dict)
+    victims: list[Victim] = Field(default_factory=list)
+    start_time: str
+    expires_at: str
 
 
 class GpuNodeStatus(Reported):
@@ -48,6 +84,10 @@ class GpuNodeStatus(Reported):
         default_factory=dict, json_schema_extra={"x-kubernetes-map-type": "atomic"}
     )
     """By pod UID."""
+    holds: Annotated[dict[str, PreemptionHold], Field(max_length=MOST_HOLDS)] = Field(
+        default_factory=dict, json_schema_extra={"x-kubernetes-map-type": "atomic"}
+    )
+    """Of preemptors, by task UID."""
 
 
 class GpuNode(Reported):

@@ -20,7 +20,7 @@ from gputask.kube.errors import (
 )
 from gputask.kube.writes import Writes
 from gputask.ledger.changes import Confirm, Renew, Reserve
-from gputask.ledger.claims import Claim, Claims
+from gputask.ledger.claims import Claim, Claims, rank_of
 from gputask.ledger.entries import Entry, State
 from gputask.ledger.nodes import Applied, NodeLedgers
 from gputask.ledger.outcome import Kind, Outcome
@@ -67,7 +67,7 @@ class Binder:
         :raises KubeError: no clear answer in the end; a sweep goes on from what is stored.
         """
         entry = self._entry(task, claim, pod)
-        result = await self._ledgers.apply(entry.node, Reserve(entry))  # line 5
+        result = await self._ledgers.apply(entry.node, Reserve(entry, rank_of(task)))  # line 5
         known = self._known(entry)
         if not isinstance(result, Applied) and known is None:
             await self._give_up(task, entry, reserved=False)

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from gputask.ledger.entries import Entry, NodeLedger, State
+from gputask.ledger.entries import LAST, Entry, NodeLedger, RoomKept, State, Victim
+from gputask.planner.model import Rank
 from gputask.resources.pools import NodeResources
 
 
@@ -28,9 +29,13 @@ class Change(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Protocol line 5. Judged anew at every version that it is written under."""
+    """Protocol line 5, for a task of this rank. Judged anew at every version that it is written under.
+
+    Room that was kept for the task becomes its reservation in the same write (line 16).
+    """
 
     entry: Entry
+    rank: Rank = LAST
 
     def apply(self, ledger: NodeLedger) -> NodeLedger:
         known = ledger.entries.get(self.entry.pod_uid)
@@ -38,10 +43,44 @@ class Reserve:
             if known.pod_version != self.entry.pod_version:
                 raise Refused(f"pod {self.entry.pod} is reserved at another of its versions")
             return ledger
-        why_not = ledger.fits(self.entry)
+        why_not = ledger.fits(self.entry, self.rank)
         if why_not is not None:
             raise Refused(why_not)
+        if self.entry.task_uid in ledger.holds:
+            ledger = ledger.without_hold(self.entry.task_uid)
         return ledger.with_entry(self.entry)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRoom:
+    """Protocol line 16: room for a preemptor, before its first victim is evicted."""
+
+    hold: RoomKept
+
+    def apply(self, ledger: NodeLedger) -> NodeLedger:
+        known = ledger.holds.get(self.hold.task_uid)
+        if known is not None:
+            if known.victims != self.hold.victims:
+                raise Refused(f"room on {ledger.name} is kept for {self.hold.task} already, with other victims")
+            return ledger
+        why_not = ledger.can_keep(self.hold)
+        if why_not is not None:
+            raise Refused(why_not)
+        return ledger.with_hold(self.hold)
+
+
+@dataclass(frozen=True, slots=True)
+class DropRoom:
+    """The hold of line 16 is given up: its task is gone, placed or past the deadline. It needs no fence."""
+
+    task_uid: str
+    victims: tuple[Victim, ...]
+
+    def apply(self, ledger: NodeLedger) -> NodeLedger:
+        known = ledger.holds.get(self.task_uid)
+        if known is None or known.victims != self.victims:
+            return ledger  # another one by now, which has its own reasons
+        return ledger.without_hold(self.task_uid)
 
 
 @dataclass(frozen=True, slots=True)

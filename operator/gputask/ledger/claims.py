@@ -14,11 +14,13 @@ from enum import StrEnum
 from typing import Any
 
 from gputask.api.conditions import Phase
+from gputask.api.times import epoch
 from gputask.kube.client import Client, Object
 from gputask.kube.errors import Conflict, NotFound, OutcomeUnknown, ServerError, TooManyRequests, Unreachable
 from gputask.kube.resources import GPUTASKS
 from gputask.kube.writes import Writes
 from gputask.ledger.pods import Literals, Manifest, uid_of
+from gputask.planner.model import Rank
 from gputask.translate.reservations import allocation_from_json, allocation_to_json
 
 TRIES = 8
@@ -88,6 +90,15 @@ def claim_of(task: Manifest) -> Claim | None:
         literals=literals,
         state=ClaimState.ENDED if ended else ClaimState.CLAIMED,
     )
+
+
+def rank_of(task: Manifest) -> Rank:
+    """The rank of a task (R1), as the API server shows it."""
+    spec, status, created = task.get("spec") or {}, task.get("status") or {}, task["metadata"].get("creationTimestamp")
+    priority = spec.get("priority")
+    if priority is None:
+        priority = status.get("priority") or 0  # of priorityClassName, resolved once
+    return (-int(priority), epoch(created) if created else 0.0, uid_of(task))
 
 
 def next_attempt(task: Manifest) -> int:

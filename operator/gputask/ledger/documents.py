@@ -10,7 +10,7 @@ import msgspec
 from gputask.api.conditions import NodeCondition, OverbookedReason
 from gputask.api.times import epoch, rfc3339
 from gputask.kube.client import Object
-from gputask.ledger.entries import Entry, NodeLedger, State
+from gputask.ledger.entries import Entry, NodeLedger, RoomKept, State, Victim
 from gputask.ledger.summary import summary
 from gputask.resources.amounts import format_amount
 from gputask.resources.pools import Device, Health, IndexedPool, NodeResources, Pool, SumPool, UnknownPool
@@ -32,6 +32,7 @@ def read_ledger(gpunode: Mapping[str, Any]) -> NodeLedger:
         rebuilt=status.get("rebuilt") or "",
         resources=_resources_from_json(status),
         entries={uid: _entry_from_json(record) for uid, record in (status.get("reservations") or {}).items()},
+        holds={uid: _hold_from_json(record) for uid, record in (status.get("holds") or {}).items()},
         overbooked=overbooked,
         conditions=conditions,
     )
@@ -52,6 +53,7 @@ def write_ledger(gpunode: Mapping[str, Any], ledger: NodeLedger, *, now: float) 
         "summary": summary(ledger),
         "conditions": conditions,
         "reservations": {uid: _entry_to_json(entry) for uid, entry in ledger.entries.items()},
+        "holds": {uid: _hold_to_json(hold) for uid, hold in ledger.holds.items()},
     }
     return {**gpunode, "status": status}
 
@@ -112,6 +114,37 @@ def _entry_from_json(record: Mapping[str, Any]) -> Entry:
         state=State(record["state"]),
         start_time=epoch(start_time) if start_time else None,
         expires_at=epoch(expires_at) if expires_at else None,
+    )
+
+
+# --- room that is kept ---
+
+
+def _hold_to_json(hold: RoomKept) -> Object:
+    return {
+        "task": hold.task,
+        "taskUID": hold.task_uid,
+        "priority": hold.priority,
+        "variant": hold.variant,
+        "variantIndex": hold.variant_index,
+        **allocation_to_json(hold.allocation),
+        "victims": [{"task": v.task, "pod": v.pod, "podUID": v.pod_uid} for v in hold.victims],
+        **_times(created=hold.created, startTime=hold.start_time, expiresAt=hold.expires_at),
+    }
+
+
+def _hold_from_json(record: Mapping[str, Any]) -> RoomKept:
+    return RoomKept(
+        task=record["task"],
+        task_uid=record["taskUID"],
+        priority=record["priority"],
+        created=epoch(record["created"]),
+        variant=record["variant"],
+        variant_index=record["variantIndex"],
+        allocation=allocation_from_json(record),
+        victims=tuple(Victim(v["task"], v["pod"], v["podUID"]) for v in record.get("victims") or ()),
+        start_time=epoch(record["startTime"]),
+        expires_at=epoch(record["expiresAt"]),
     )
 
 

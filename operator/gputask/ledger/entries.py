@@ -10,11 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import inf
 
-from gputask.api.gpunode import MOST_RESERVATIONS
-from gputask.planner.model import HOST_PORT, PODS
+from gputask.api.gpunode import MOST_HOLDS, MOST_RESERVATIONS
+from gputask.planner.model import HOST_PORT, PODS, Rank
 from gputask.resources.amounts import SCALE, format_amount
 from gputask.resources.pools import Allocation, Health, IndexedPool, NodeResources, UnknownPool
+
+LAST: Rank = (10**10, inf, "")
+"""The rank below all others: who has it respects every hold."""
 
 
 class State(StrEnum):
@@ -51,6 +55,42 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Victim:
+    """A pod that is evicted for somebody; ``task`` is ``namespace/name``."""
+
+    task: str
+    pod: str
+    pod_uid: str
+
+    @property
+    def namespace(self) -> str:
+        return self.task.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class RoomKept:
+    """Room that is kept for a task while its victims leave (protocol line 16). It names no pod of its own.
+
+    ``created``, ``start_time`` and ``expires_at`` are seconds since the epoch.
+    """
+
+    task: str
+    task_uid: str
+    priority: int
+    created: float
+    variant: str
+    variant_index: int
+    allocation: Allocation
+    victims: tuple[Victim, ...]
+    start_time: float
+    expires_at: float
+
+    @property
+    def rank(self) -> Rank:
+        return (-self.priority, self.created, self.task_uid)
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLedger:
     """One version of the ledger of one node.
 
@@ -67,6 +107,8 @@ class NodeLedger:
     resources: NodeResources = field(default_factory=NodeResources)
     entries: Mapping[str, Entry] = field(default_factory=dict)
     """By pod UID."""
+    holds: Mapping[str, RoomKept] = field(default_factory=dict)
+    """By task UID."""
     overbooked: bool = False
     conditions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Other conditions by type ({status, reason, message}): carried for people, judged by nobody."""
@@ -88,8 +130,8 @@ class NodeLedger:
 
     # --- whether one more fits (protocol line 5) ---
 
-    def fits(self, entry: Entry) -> str | None:
-        """None if the entry can be admitted at this version, else one line that says why not."""
+    def fits(self, entry: Entry, rank: Rank = LAST) -> str | None:
+        """None if the entry of a task of this rank can be admitted at this version, else one line that says why not."""
         if not self.node_uid or self.rebuilt != self.node_uid:
             return f"the ledger of {self.name} is not rebuilt for its Node yet"
         if self.overbooked:
@@ -100,7 +142,41 @@ class NodeLedger:
             device = next((d for d in self.resources.devices if d.id == device_id), None)
             if device is None or device.health is not Health.HEALTHY:
                 return f"{self.name} has no healthy device {device_id}"
-        return next((why for key in entry.allocation.amounts if (why := self._short(entry.allocation, key))), None)
+        return self._short_of(entry.allocation) or self._takes_kept_room(entry, rank)
+
+    def can_keep(self, hold: RoomKept) -> str | None:
+        """None if the hold's task fits here once its victims are gone, else one line that says why not (line 16)."""
+        if not self.node_uid or self.rebuilt != self.node_uid or self.overbooked:
+            return f"nothing is admitted on {self.name} now"
+        if len(self.holds) >= MOST_HOLDS:
+            return f"{self.name} makes room for {MOST_HOLDS} tasks already"
+        taken = {v.pod_uid: other.task for other in self.holds.values() for v in other.victims}
+        for victim in hold.victims:
+            if victim.pod_uid in taken:
+                return f"{victim.task} is evicted for {taken[victim.pod_uid]} already"
+        return self._after_evictions(hold)._short_of(hold.allocation)
+
+    def _takes_kept_room(self, entry: Entry, rank: Rank) -> str | None:
+        """Whether the entry would take what is kept for a task of higher rank."""
+        for hold in self.holds.values():
+            shared = entry.allocation.amounts.keys() & hold.allocation.amounts.keys()
+            if hold.rank < rank and hold.task_uid != entry.task_uid and shared:
+                after = self.with_entry(entry)._after_evictions(hold)
+                if any(after._short(hold.allocation, key) for key in shared):
+                    return f"room on {self.name} is kept for {hold.task}, and there is not enough beside it"
+        return None
+
+    def _after_evictions(self, hold: RoomKept) -> NodeLedger:
+        """How the ledger will be for this hold: without victims, and with the room that holds of higher rank keep."""
+        leaving = {v.pod_uid for other in (*self.holds.values(), hold) for v in other.victims}
+        entries = {uid: entry for uid, entry in self.entries.items() if uid not in leaving}
+        for other in self.holds.values():
+            if other.rank < hold.rank and other.task_uid != hold.task_uid:
+                entries[f"hold {other.task_uid}"] = _held(other, self.name)
+        return replace(self, entries=entries)
+
+    def _short_of(self, asked: Allocation) -> str | None:
+        return next((why for key in asked.amounts if (why := self._short(asked, key))), None)
 
     def _short(self, asked: Allocation, key: str) -> str | None:
         amount = asked.amounts[key]
@@ -135,6 +211,12 @@ class NodeLedger:
 
     # --- changes; each gives a new value ---
 
+    def with_hold(self, hold: RoomKept) -> NodeLedger:
+        return replace(self, holds={**self.holds, hold.task_uid: hold})
+
+    def without_hold(self, task_uid: str) -> NodeLedger:
+        return replace(self, holds={uid: hold for uid, hold in self.holds.items() if uid != task_uid})
+
     def with_entry(self, entry: Entry) -> NodeLedger:
         return replace(self, entries={**self.entries, entry.pod_uid: entry})
 
@@ -163,6 +245,22 @@ class NodeLedger:
             elif pool is not None and not isinstance(pool, UnknownPool) and self.used(key) > pool.capacity:
                 return key
         return None
+
+
+def _held(hold: RoomKept, node: str) -> Entry:
+    """Kept room as an entry of nobody's pod, for sums."""
+    return Entry(
+        task=hold.task,
+        task_uid=hold.task_uid,
+        pod="",
+        pod_uid="",
+        pod_version="",
+        attempt=0,
+        node=node,
+        variant=hold.variant,
+        variant_index=hold.variant_index,
+        allocation=hold.allocation,
+    )
 
 
 def check_invariants(ledger: NodeLedger) -> list[str]:

@@ -28,7 +28,7 @@ from gputask.kube.resources import GPUNODES
 from gputask.kube.writes import Writes
 from gputask.ledger.changes import Change, Refused
 from gputask.ledger.documents import read_ledger, write_ledger
-from gputask.ledger.entries import Entry, NodeLedger
+from gputask.ledger.entries import Entry, NodeLedger, RoomKept
 
 TRIES = 8
 """PUTs of one batch before its callers are told that the outcome is unknown."""
@@ -102,6 +102,8 @@ class NodeLedgers:
         self._homes: dict[str, _Home] = {}
         self._by_task: defaultdict[str, dict[tuple[str, str], Entry]] = defaultdict(dict)
         """By task UID, then by node and pod UID."""
+        self._holds: defaultdict[str, dict[str, RoomKept]] = defaultdict(dict)
+        """By task UID, then by node."""
 
     # --- what is known; may be old ---
 
@@ -116,6 +118,14 @@ class NodeLedgers:
     def task_uids(self) -> Iterable[str]:
         """All tasks that have an entry somewhere."""
         return tuple(self._by_task)
+
+    def rooms_kept(self, task_uid: str) -> Mapping[str, RoomKept]:
+        """The room that is kept for a task (protocol line 16), by node."""
+        return dict(self._holds.get(task_uid, {}))
+
+    def preemptors(self) -> Iterable[str]:
+        """UIDs of all tasks for which room is kept somewhere."""
+        return tuple(self._holds)
 
     def observe(self, gpunode: Object) -> None:
         """A version seen by a list or a watch."""
@@ -250,7 +260,8 @@ class NodeLedgers:
 
     def _keep(self, node: str, version: _Version | None) -> None:
         home = self._home(node)
-        before = home.version.ledger.entries if home.version is not None else {}
+        before_ledger = home.version.ledger if home.version is not None else None
+        before = before_ledger.entries if before_ledger is not None else {}
         after = version.ledger.entries if version is not None else {}
         if home.version is None and version is None:
             return
@@ -262,7 +273,16 @@ class NodeLedgers:
                     del self._by_task[entry.task_uid]
         for pod_uid, entry in after.items():
             self._by_task[entry.task_uid][node, pod_uid] = entry
+        self._keep_holds(node, before_ledger, version.ledger if version is not None else None)
         self._on_change(node, version.gpunode if version is not None else None)
+
+    def _keep_holds(self, node: str, before: NodeLedger | None, after: NodeLedger | None) -> None:
+        for task_uid in before.holds if before is not None else ():
+            del self._holds[task_uid][node]
+            if not self._holds[task_uid]:
+                del self._holds[task_uid]
+        for task_uid, hold in (after.holds if after is not None else {}).items():
+            self._holds[task_uid][node] = hold
 
 
 def _settle(batch: list[_Waiting], rejected: Mapping[int, Rejected], others: Result) -> None:
