@@ -1,16 +1,13 @@
 """The embedded server with the clients that people use, none of them changed: kubectl, the kubernetes package, Kopf."""
 
 import asyncio
-import os
 import re
-import shutil
-import subprocess
-from pathlib import Path
 
 import kopf
 import pytest
 
 from gputask.local.cluster import LocalCluster
+from support.kubectl import Kubectl, needs_kubectl
 from support.local import crd, eventually, node, pod
 
 SCHEMA = {
@@ -29,8 +26,6 @@ COLUMNS = [
 ]
 WIDGET = "apiVersion: example.dev/v1\nkind: Widget\nmetadata: {name: w1, labels: {a: b}}\nspec: {size: 3}\n"
 
-needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-
 
 @pytest.fixture
 async def cluster():
@@ -38,27 +33,6 @@ async def cluster():
     widgets["spec"]["names"]["shortNames"] = ["wg"]
     async with LocalCluster(nodes=[node()], crds=[widgets], history=True, speed=20) as running:
         yield running
-
-
-class Kubectl:
-    def __init__(self, cluster: LocalCluster, folder: Path) -> None:
-        self._environment = {
-            **os.environ,
-            "HOME": str(folder),
-            "KUBECONFIG": str(cluster.write_kubeconfig(folder / "kubeconfig")),
-        }
-
-    def start(self, *arguments: str):
-        pipe = subprocess.PIPE
-        return asyncio.create_subprocess_exec(
-            "kubectl", *arguments, env=self._environment, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT
-        )
-
-    async def __call__(self, *arguments: str, stdin: str = "", code: int = 0) -> str:
-        process = await self.start(*arguments)
-        out, _ = await asyncio.wait_for(process.communicate(stdin.encode()), 60)
-        assert process.returncode == code, out.decode()
-        return out.decode()
 
 
 @pytest.fixture

@@ -197,6 +197,21 @@ class Client:
         }
         await self._write("POST", PODS.path(namespace=namespace, name=pod, subresource="binding"), body)
 
+    async def evict(self, namespace: str, pod: str, *, uid: str) -> None:
+        """Eviction of the pod of this UID, with its own grace.
+
+        :raises NotFound: it is gone.
+        :raises Conflict: another pod has its name.
+        :raises TooManyRequests: a disruption budget allows no more now; ``details`` has the cause.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self._write("POST", PODS.path(namespace=namespace, name=pod, subresource="eviction"), body)
+
     # --- one request ---
 
     async def _read(self, request: Request) -> Object:

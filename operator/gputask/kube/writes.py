@@ -41,6 +41,10 @@ class Writes:
         """Protocol lines 12 and 13: a pod that may be bound, under its UID; its own grace unless said otherwise."""
         await self._client.delete(PODS, name, namespace, uid=uid, grace_seconds=grace_seconds)
 
+    async def evict(self, namespace: str, pod: str, *, uid: str) -> None:
+        """Protocol lines 13 and 16: only with the room kept in the ledger before."""
+        await self._client.evict(namespace, pod, uid=uid)
+
     async def bind(self, namespace: str, pod: str, node: str, *, uid: str, resource_version: str) -> None:
         """Protocol line 6: with the resourceVersion that the ledger entry stores, never with one read just now."""
         await self._client.bind(namespace, pod, node, uid=uid, resource_version=resource_version)

@@ -13,12 +13,13 @@ from gputask.local.checks import check_precondition
 from gputask.local.core import core_resources
 from gputask.local.crds import follow_crds
 from gputask.local.discovery import discovery
+from gputask.local.eviction import evict
 from gputask.local.kinds import Kinds, Resource
 from gputask.local.objects import Deletion, Objects, Options
 from gputask.local.patch import patcher
 from gputask.local.paths import Target, target_of
 from gputask.local.pods import binding_problems, bound
-from gputask.local.requests import JSON, Request, body_of, deletion_of, options_of
+from gputask.local.requests import JSON, Request, body_of, deletion_from, deletion_of, options_of
 from gputask.local.scale import scale_of, scaled
 from gputask.local.statuses import (
     StatusError,
@@ -53,7 +54,8 @@ class Reply:
 
 
 _PACE = Pace()
-_BINDING = typed_schema("V1Binding")
+_BINDING, _EVICTION = typed_schema("V1Binding"), typed_schema("V1Eviction")
+_CREATED: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 def _no_log(pod: Object, container: str | None) -> str:
@@ -153,6 +155,8 @@ class Api:
     def _post(self, request: Request, target: Target) -> Reply:
         if target.subresource == "binding":
             return self._bind(request, target)
+        if target.subresource == "eviction":
+            return self._evict(request, target)
         if target.name is not None:
             raise _no_method()
         if target.resource.namespaced and target.namespace is None:
@@ -225,8 +229,14 @@ class Api:
         new = bound(pod, body, self.objects.timestamp())
         if not options_of(request.query).dry_run:
             self.store.put(target.resource.key, self.kinds.table(target.resource), key, new)
-        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-        return Reply(201, encode(status))
+        return Reply(201, encode(_CREATED))
+
+    def _evict(self, request: Request, target: Target) -> Reply:
+        body = decoded(body_of(request), _EVICTION, "Eviction", "policy/v1")
+        if (body.get("metadata") or {}).get("name", target.name) != target.name:
+            raise bad_request("name in URL does not match name in Eviction object")
+        evict(self.objects, target.resource, target.key, deletion_from(body.get("deleteOptions") or {}, request))
+        return Reply(201, encode(_CREATED))
 
     def _delete(self, request: Request, target: Target) -> Reply:
         how = deletion_of(request)

@@ -1,5 +1,5 @@
 """What kube-controller-manager does that the product relies on: garbage collection, namespaces and CRDs that empty
-before they go, pods of lost nodes, taints that follow a node's conditions.
+before they go, pods of lost nodes, taints that follow a node's conditions, disruption budgets.
 
 The roles are told of every change after it was stored, one by one, in steps of the event loop between requests.
 """
@@ -14,6 +14,7 @@ from typing import Any
 from gputask.local.collect import OwnerCollector, drop_finalizer
 from gputask.local.crds import CLEANUP
 from gputask.local.crds import KEY as CRDS
+from gputask.local.disruption import BudgetKeeper
 from gputask.local.objects import Deletion, Objects, Options
 from gputask.local.statuses import StatusError
 from gputask.local.store import Event, Key
@@ -40,6 +41,7 @@ class Controllers:
             CrdEmptier(objects),
             LostPodCollector(objects),
             NodeTainter(objects),
+            BudgetKeeper(objects),
         )
         objects.store.listeners.append(self._on_change)
 

@@ -72,6 +72,7 @@ def _subresource(resource: Resource, name: str) -> Object:
         "status": (resource.kind, ["get", "patch", "update"], {}),
         "scale": ("Scale", ["get", "patch", "update"], {"group": "autoscaling", "version": "v1"}),
         "binding": ("Binding", ["create"], {}),
+        "eviction": ("Eviction", ["create"], {"group": "policy", "version": "v1"}),
         "log": (resource.kind, ["get"], {}),
     }
     kind, verbs, own_type = kinds[name]

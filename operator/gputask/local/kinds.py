@@ -75,7 +75,7 @@ class Resource:
     def subresources(self) -> tuple[str, ...]:
         """What can follow a name in a path."""
         found = ("status",) * self.has_status + ("scale",) * (self.scale is not None)
-        return found + (("binding", "log") if self.key == "pods" else ())
+        return found + (("binding", "eviction", "log") if self.key == "pods" else ())
 
 
 class Kinds:

@@ -39,6 +39,7 @@ from gputask.local.statuses import (
 )
 from gputask.local.store import Key, Store, Table, Version
 from gputask.local.strategies import (
+    BudgetStrategy,
     CustomStrategy,
     EventStrategy,
     LeaseStrategy,
@@ -58,6 +59,7 @@ _STRATEGIES: Mapping[str, Strategy] = {
     "events": EventStrategy(),
     "leases.coordination.k8s.io": LeaseStrategy(),
     "priorityclasses.scheduling.k8s.io": PriorityClassStrategy(),
+    "poddisruptionbudgets.policy": BudgetStrategy(),
     CRDS: CrdStrategy(),
 }
 _METADATA = typed_schema("V1ObjectMeta")

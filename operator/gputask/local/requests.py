@@ -56,7 +56,11 @@ def body_of(request: Request) -> Any:
 
 def deletion_of(request: Request) -> Deletion:
     """From the options in the body or, as kubectl and others send them as well, in the query."""
-    given = body_of(request) if request.body else {}
+    return deletion_from(body_of(request) if request.body else {}, request)
+
+
+def deletion_from(given: Any, request: Request) -> Deletion:
+    """From DeleteOptions, wherever they stand, and the query."""
     options = decoded(given, _DELETE_OPTIONS, "DeleteOptions", "v1")
     conditions = options.get("preconditions") or {}
     grace = options.get("gracePeriodSeconds", request.query.get("gracePeriodSeconds"))

@@ -82,3 +82,26 @@ def both(first: Matches | None, second: Matches | None) -> Matches | None:
     if first is None or second is None:
         return first or second
     return lambda obj: first(obj) and second(obj)
+
+
+def selects(selector: Mapping[str, Any] | None, obj: Object) -> bool:
+    """Whether a LabelSelector (``matchLabels``, ``matchExpressions``) selects an object; an empty one selects all, and
+    none at all selects nothing."""
+    if selector is None:
+        return False
+    labels = obj["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(_holds(expression, labels) for expression in selector.get("matchExpressions") or ())
+
+
+def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, values = expression["key"], expression.get("values") or ()
+    match expression["operator"]:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+    return key not in labels

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gputask.local.kinds import Resource
-from gputask.local.statuses import Cause, required
+from gputask.local.statuses import Cause, invalid, required
 from gputask.local.validation import problems
 
 Object = dict[str, Any]
@@ -105,6 +105,23 @@ class PriorityClassStrategy(Strategy):
     def problems(self, obj: Object, old: Object | None) -> Iterator[Cause]:
         if old is not None and obj.get("value") != old.get("value"):
             yield Cause("value", "FieldValueForbidden", "Forbidden: may not be changed in an update.")
+
+
+class BudgetStrategy(Strategy):
+    """PodDisruptionBudgets."""
+
+    needs_version = True
+
+    def problems(self, obj: Object, old: Object | None) -> Iterator[Cause]:
+        spec = obj.get("spec") or {}
+        if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+            yield invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
+        for field in ("minAvailable", "maxUnavailable"):
+            value = spec.get(field)
+            if isinstance(value, int) and value < 0:
+                yield invalid(f"spec.{field}", value, "must be greater than or equal to 0")
+            if isinstance(value, str) and not (value.endswith("%") and value[:-1].isdecimal()):
+                yield invalid(f"spec.{field}", value, "a valid percent string must be a numeric string followed by '%'")
 
 
 class EventStrategy(Strategy):
