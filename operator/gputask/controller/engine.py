@@ -17,6 +17,7 @@ from gputask.api.times import rfc3339
 from gputask.controller.backoff import Backoff, Refusal
 from gputask.controller.dispatch import Dispatch
 from gputask.controller.events import Events
+from gputask.controller.evictions import Evictions
 from gputask.controller.expiry import Expiry
 from gputask.controller.feeds import Feeds
 from gputask.controller.gpunodes import GpuNodes
@@ -39,7 +40,7 @@ from gputask.ledger.binding import Binder
 from gputask.ledger.claims import Claims, claim_of
 from gputask.ledger.entries import Entry
 from gputask.ledger.nodes import NodeLedgers
-from gputask.ledger.pods import Manifest, uid_of
+from gputask.ledger.pods import Manifest, is_terminating, uid_of
 from gputask.ledger.rebuild import Rebuilder
 from gputask.ledger.recovery import Recovery
 from gputask.ledger.release import Releaser
@@ -104,12 +105,29 @@ class Engine:
 
     def _wire_decisions(self) -> None:
         self.backoff = Backoff(time.monotonic)
-        self.queue = TaskQueue(self.store, self.backoff, in_progress=self.admission.busy)
-        self.snapshots = Snapshots(
-            store=self.store, queue=self.queue, ledgers=self.ledgers, assumed=self.admission.assumed
-        )
+        self.queue = TaskQueue(self.store, self.backoff, in_progress=self.admission.busy, on_read=self._mark_nodes_of)
         self.verdicts = Verdicts()
         self.events = Events(self.writes, clock=time.monotonic, timestamp=timestamp)
+        self.evictions = Evictions(
+            store=self.store,
+            queue=self.queue,
+            ledgers=self.ledgers,
+            writes=self.writes,
+            backoff=self.backoff,
+            events=self.events,
+            metrics=self.metrics,
+            now=time.time,
+            clock=time.monotonic,
+            changed=lambda task, node: self._dirty.mark(task=task, node=node),
+        )
+        self.snapshots = Snapshots(
+            store=self.store,
+            queue=self.queue,
+            ledgers=self.ledgers,
+            assumed=self.admission.assumed,
+            evictions=self.evictions,
+            now=time.time,
+        )
         self.placements = Placements(
             store=self.store,
             queue=self.queue,
@@ -148,7 +166,7 @@ class Engine:
             dirty=self._dirty,
             snapshots=self.snapshots,
             backoff=self.backoff,
-            on_task=(self.statuses.look, self._sweeps.add, self.expiry.look),
+            on_task=(self.statuses.look, self._sweeps.add, self.expiry.look, self.evictions.look),
             on_node=(self._nodes.add,),
             metrics=self.metrics,
         )
@@ -158,11 +176,12 @@ class Engine:
             verdicts=self.verdicts,
             planner=lambda snapshot, now, budget: plan(snapshot, now, budget=budget),
             start=self.placements.start,
+            evictions=self.evictions,
             tell=self.statuses.look,
             now=time.time,
             metrics=self.metrics,
         )
-        self.feeds = Feeds(client, store=self.store, ledgers=self.ledgers)
+        self.feeds = Feeds(client, store=self.store, ledgers=self.ledgers, on_budget=self.dispatch.changed.set)
 
     # --- running --------------------------------------------------------------------------------------
 
@@ -172,7 +191,16 @@ class Engine:
             async with asyncio.TaskGroup() as group:
                 await self.feeds.start(group)
                 await self._rebuild()
-                parts = (self._sweeps, self._nodes, self.statuses, self.events, self.expiry, self.dispatch, self.loop)
+                parts = (
+                    self._sweeps,
+                    self._nodes,
+                    self.statuses,
+                    self.events,
+                    self.expiry,
+                    self.evictions,
+                    self.dispatch,
+                    self.loop,
+                )
                 for part in parts:
                     group.create_task(part.run(), name=type(part).__name__)
                 group.create_task(self._tick())
@@ -198,10 +226,13 @@ class Engine:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.time()
-            for entries in self._entries.values():
+            for node, entries in self._entries.items():
                 for entry in entries.values():
                     if entry.expires_at is not None and entry.expires_at < now:
                         self._sweeps.add(entry.task_uid)
+                    pod = self.store.pods.get(entry.pod_uid)
+                    if pod is not None and is_terminating(pod):
+                        self._dirty.mark(node=node)  # it may be overdue by now
 
     # --- what is known, put together ------------------------------------------------------------------
 
@@ -221,7 +252,13 @@ class Engine:
             entry=entry,
             pod=self.store.pods.get(entry.pod_uid) if entry is not None else None,
             refusal=self.backoff.refusal(uid),
+            room=self.evictions.told(uid),
+            preemptor=self.evictions.preemptor_of(entry.pod_uid) if entry is not None else None,
         )
+
+    def _mark_nodes_of(self, uid: str) -> None:
+        for entry in self.ledgers.entries_of(uid):
+            self._dirty.mark(node=entry.node)
 
     def _ledger_changed(self, node: str, gpunode: Object | None) -> None:
         known = self.ledgers.known(node)
@@ -250,7 +287,9 @@ class Engine:
             self.backoff.refuse_on(uid_of(task), str(pod["spec"].get("nodeName")), refusal)
         if pod is not None:
             self.events.emit(task, ended.end.value, ended.message, warning=ended.end is not End.SUCCEEDED)
-        return end_status(task, ended, now=time.time())
+        claim = claim_of(task)
+        preemptor = self.evictions.preemptor_of(claim.pod_uid) if claim is not None else None
+        return end_status(task, ended, now=time.time(), preemptor=preemptor)
 
 
 def timestamp() -> str:

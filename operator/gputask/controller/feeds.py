@@ -15,7 +15,7 @@ from gputask.controller.store import Store
 from gputask.kube.client import Client
 from gputask.kube.errors import KubeError, NotFound
 from gputask.kube.informer import Informer
-from gputask.kube.resources import GPUNODES, GPUTASKS, NODES, PODS, PRIORITY_CLASSES, Resource
+from gputask.kube.resources import BUDGETS, GPUNODES, GPUTASKS, NODES, PODS, PRIORITY_CLASSES, Resource
 from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.pods import Manifest, uid_of
 
@@ -27,7 +27,8 @@ RESYNC_SECONDS = 60.0
 class Feeds:
     """All that comes in from the API server."""
 
-    def __init__(self, client: Client, *, store: Store, ledgers: NodeLedgers) -> None:
+    def __init__(self, client: Client, *, store: Store, ledgers: NodeLedgers, on_budget: Callable[[], None]) -> None:
+        """``on_budget`` is told when evictions may be allowed that were not before, or the other way round."""
         self._client = client
         self._store = store
         # The ledgers know which versions are older than their own writes, and pass the rest on to the store.
@@ -53,6 +54,13 @@ class Feeds:
             on_update=lambda _, new: store.put_priority_class(new),
             on_delete=store.drop_priority_class,
         )
+        self._budgets = Informer(
+            client,
+            BUDGETS,
+            on_add=_then(store.put_budget, on_budget),
+            on_update=lambda _, new: _then(store.put_budget, on_budget)(new),
+            on_delete=_then(store.drop_budget, on_budget),
+        )
         self._kopf = KopfWatch(
             client.connection,
             on_task=_changed(store.put_task, store.drop_task),
@@ -63,7 +71,7 @@ class Feeds:
         """Returns when the store shows the cluster as it was after this call (protocol line 18)."""
         group.create_task(self._gpunodes.run())
         await self._gpunodes.synced.wait()  # first: every pod that the ledgers name is then in the later list
-        for informer in (self._pods, self._priority_classes):
+        for informer in (self._pods, self._priority_classes, self._budgets):
             group.create_task(informer.run())
             await informer.synced.wait()
         group.create_task(self._kopf.run())
@@ -111,6 +119,14 @@ class Feeds:
         except NotFound:
             return True
         return uid_of(live) != uid_of(manifest)
+
+
+def _then(put: Callable[[Manifest], None], tell: Callable[[], None]) -> Callable[[Manifest], None]:
+    def both(manifest: Manifest) -> None:
+        put(manifest)
+        tell()
+
+    return both
 
 
 def _changed(

@@ -87,25 +87,26 @@ class Consequence:
     finished: FinishedReason | None
     message: str
     fields: Mapping[str, Any] = field(default_factory=dict)
-    evicted: bool = False
+    evicted: EvictedReason | None = None
 
 
-def consequence(task: Manifest, ended: Ended, *, now: float) -> Consequence:
-    """What this end means for this very version of the task. ``now`` is seconds since the epoch."""
+def consequence(task: Manifest, ended: Ended, *, now: float, preemptor: str | None = None) -> Consequence:
+    """What this end means for this very version of the task. ``now`` is seconds since the epoch; ``preemptor`` the task
+    for which the pod was evicted by us."""
     match ended.end:
         case End.FAILED:
             return _crashed(task, ended, now)
         case End.REFUSED:
             return _refused(task, ended)
         case End.STOPPED:
-            return _stopped(task, ended)
+            return _stopped(task, ended, preemptor or _preemptor_told(task))
         case End.SUCCEEDED | End.DEADLINE_EXCEEDED:
             return Consequence(FinishedReason(ended.end.value), ended.message)
 
 
-def end_status(task: Manifest, ended: Ended, *, now: float) -> Mapping[str, Any]:
-    """The status (a merge patch, without the claim) of a task whose claimed pod ended so; ``now`` as above."""
-    found = consequence(task, ended, now=now)
+def end_status(task: Manifest, ended: Ended, *, now: float, preemptor: str | None = None) -> Mapping[str, Any]:
+    """The status (a merge patch, without the claim) of a task whose claimed pod ended so; the rest as above."""
+    found = consequence(task, ended, now=now, preemptor=preemptor)
     phase = Phase.PENDING
     fields = dict(found.fields)
     if found.finished is not None:
@@ -139,11 +140,23 @@ def _refused(task: Manifest, ended: Ended) -> Consequence:
     )
 
 
-def _stopped(task: Manifest, ended: Ended) -> Consequence:
+def _preemptor_told(task: Manifest) -> str | None:
+    """Its status says for whom it is evicted: then perhaps an operator that is no more has done it."""
+    for condition in (task.get("status") or {}).get("conditions") or ():
+        if condition["type"] == TaskCondition.EVICTED and condition["status"] == "True":
+            preempted = condition["reason"] == EvictedReason.PREEMPTED
+            return str(condition["message"]).removeprefix("for ") if preempted else None
+    return None
+
+
+def _stopped(task: Manifest, ended: Ended, preemptor: str | None) -> Consequence:
     status = task.get("status") or {}
     if status.get("phase") not in (Phase.BOUND, Phase.RUNNING) or task["spec"].get("suspend"):
         return Consequence(None, ended.message)  # never bound, or stopped by its own user's wish
-    return Consequence(None, ended.message, {"evictions": _count(task, "evictions")}, evicted=True)
+    fields = {"evictions": _count(task, "evictions")}
+    if preemptor is not None:
+        return Consequence(None, f"for {preemptor}", fields, EvictedReason.PREEMPTED)
+    return Consequence(None, ended.message, fields, EvictedReason.DISRUPTED)
 
 
 def _count(task: Manifest, name: str) -> int:
@@ -157,8 +170,8 @@ def _conditions(found: Consequence) -> list[Condition]:
         Condition(TaskCondition.BOUND, False, BoundReason.NOT_BOUND),
         Condition(TaskCondition.READY, False, ReadyReason.NOT_RUNNING),
     ]
-    if found.evicted:
-        conditions.append(Condition(TaskCondition.EVICTED, True, EvictedReason.DISRUPTED, found.message))
+    if found.evicted is not None:
+        conditions.append(Condition(TaskCondition.EVICTED, True, found.evicted, found.message))
     if found.finished is not None:
         conditions.append(Condition(TaskCondition.FINISHED, True, found.finished, found.message))
     return conditions

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from gputask.controller.dispatch import Dispatch
+from gputask.controller.evictions import Evictions
 from gputask.controller.metrics import Metrics
 from gputask.controller.snapshot import Snapshots
 from gputask.controller.verdicts import Verdicts
@@ -46,6 +47,7 @@ class SchedulingLoop:
         verdicts: Verdicts,
         planner: Planner,
         start: Callable[[Decision], None],
+        evictions: Evictions,
         tell: Callable[[str], None],
         now: Callable[[], float],
         metrics: Metrics,
@@ -55,6 +57,7 @@ class SchedulingLoop:
         self._verdicts = verdicts
         self._planner = planner
         self._start = start
+        self._evictions = evictions
         self._tell = tell
         self._now = now
         self._metrics = metrics
@@ -104,8 +107,9 @@ class SchedulingLoop:
         self._report(plan.faults)
         for decision in plan.decisions:
             self._metrics.decisions.labels(decision.action).inc()
-            if decision.action is Action.PLACE and self._still_waits(decision):
-                self._start(decision)
+            if decision.action is not Action.HOLD and self._still_waits(decision):
+                (self._start if decision.action is Action.PLACE else self._evictions.begin)(decision)
+        self._evictions.given_up(snapshot, plan)
         for uid in self._verdicts.record(plan):
             self._tell(uid)
         self._metrics.set_queue(self._verdicts.counts(self._snapshots.queue.waiting))

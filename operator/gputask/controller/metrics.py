@@ -35,6 +35,13 @@ class Metrics:
         self.admissions = Counter(
             "gputask_admissions_total", "Placements carried out, by outcome.", ["outcome"], registry=self.registry
         )
+        self.evictions = Counter(
+            "gputask_evictions_total", "Evictions asked for, by outcome.", ["outcome"], registry=self.registry
+        )
+        self.preemptions = Counter(
+            "gputask_preemptions_total", "Rooms made for a task, by what came of them.", ["outcome"],
+            registry=self.registry,
+        )  # fmt: skip
         self.conflicts = Counter(
             "gputask_conflicts_total",
             "Writes refused because somebody else had written first.",

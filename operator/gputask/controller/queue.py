@@ -66,11 +66,14 @@ class TaskQueue:
         backoff: Backoff,
         *,
         in_progress: Callable[[str], bool],
+        on_read: Callable[[str], None] = lambda uid: None,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """``on_read`` is told of a task that is understood anew: what runs of it may be worth something else now."""
         self._store = store
         self._backoff = backoff
         self._in_progress = in_progress
+        self._on_read = on_read
         self._now = now
         self._classes = ClassTable()
         self.known: dict[str, Known] = {}
@@ -86,10 +89,12 @@ class TaskQueue:
             self.known.pop(uid, None)
             self._backoff.forget(uid)
             return self.waiting.pop(uid, None) is not None
-        reading = self._read(uid, manifest)
+        known, reading = self.known.get(uid), self._read(uid, manifest)
         standing = self._standing(uid, manifest, reading)
         planned = self._planned(uid, reading) if standing is Standing.WAITING else None
         self.known[uid] = Known(standing, reading, planned)
+        if known is None or known.reading is not reading:
+            self._on_read(uid)
         before = self.waiting.get(uid)
         if planned is None:
             self.waiting.pop(uid, None)
@@ -152,6 +157,10 @@ class TaskQueue:
 
     def _planned(self, uid: str, reading: Reading) -> model.Task | None:
         excluded = self._backoff.excluded_nodes(uid)
-        if reading.planned is None or not excluded:
-            return reading.planned
-        return replace(reading.planned, excluded_nodes=excluded)
+        planned = reading.planned
+        if planned is None:
+            return None
+        status = self._store.tasks[uid].get("status") or {}
+        if planned.may_preempt and status.get("placementFailures"):
+            planned = replace(planned, may_preempt=False)  # nobody is evicted for a task that may not land anyway
+        return replace(planned, excluded_nodes=excluded) if excluded else planned

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from gputask.api.times import epoch
+from gputask.controller.evictions import Evictions
 from gputask.controller.queue import TaskQueue
 from gputask.controller.store import Store
 from gputask.ledger.assume import Assumed
 from gputask.ledger.claims import claim_of
-from gputask.ledger.entries import Entry, NodeLedger
+from gputask.ledger.entries import Entry, NodeLedger, State
 from gputask.ledger.nodes import NodeLedgers
-from gputask.ledger.pods import Manifest, is_terminal, literals_of, task_uid_of, uid_of
+from gputask.ledger.pods import Manifest, is_terminal, is_terminating, literals_of, task_uid_of, uid_of
 from gputask.planner.model import Foreign, Hold, Node, Running, Snapshot
 from gputask.translate.nodes import planner_node
 from gputask.translate.pods import foreign
+
+OVERDUE_SECONDS = 30.0
+"""How long after its grace a stopped pod is still expected to go."""
 
 DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own default of terminationGracePeriodSeconds."""
@@ -23,17 +28,34 @@ DEFAULT_GRACE_SECONDS = 30
 class Snapshots:
     """The planner's view of the cluster."""
 
-    def __init__(self, *, store: Store, queue: TaskQueue, ledgers: NodeLedgers, assumed: Assumed) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        queue: TaskQueue,
+        ledgers: NodeLedgers,
+        assumed: Assumed,
+        evictions: Evictions,
+        now: Callable[[], float],
+    ) -> None:
         self._store = store
         self.queue = queue
         self._ledgers = ledgers
         self._assumed = assumed
+        self._evictions = evictions
+        self._now = now
         self.nodes: dict[str, Node] = {}
         self._foreign: dict[str, dict[str, tuple[Manifest, Foreign | None]]] = {}
 
     def freeze(self, holds: tuple[Hold, ...]) -> Snapshot:
         """The input of a pass; ``holds`` are those of the pass before."""
-        return Snapshot(tuple(self.nodes.values()), tuple(self.queue.waiting.values()), holds)
+        uncommitted = (hold for hold in holds if not hold.victims)
+        return Snapshot(
+            tuple(self.nodes.values()),
+            tuple(self.queue.waiting.values()),
+            (*uncommitted, *self._evictions.holds()),
+            {budget.key: budget.allowed for known in self._store.budgets.values() for budget in known.values()},
+        )
 
     def foreign_use(self, node: str) -> Mapping[str, int]:
         """What others than our tasks use on a node, in units by flat key: for the ledger's own check."""
@@ -76,9 +98,7 @@ class Snapshots:
         booked = set()
         for entry in entries:
             booked.add(entry.task_uid)
-            yield Running(
-                entry.task, entry.pod_uid, self._priority(entry.task_uid), entry.allocation, self._ends(entry)
-            )
+            yield self._work_of(entry)
         for assumption in self._assumed.on(name):
             if assumption.task_uid not in booked:  # between the write of the entry and the forget, both are there
                 known = self.queue.known.get(assumption.task_uid)
@@ -120,6 +140,39 @@ class Snapshots:
         return task is None or (claim is not None and claim.pod_uid == uid_of(pod))
 
     # --- of the task behind an entry ------------------------------------------------------------------
+
+    def _work_of(self, entry: Entry) -> Running:
+        """What holds an entry, and whether others may evict it: ours, bound, known, and not refused just now."""
+        known, pod = self.queue.known.get(entry.task_uid), self._store.pods.get(entry.pod_uid)
+        task = known.reading.task if known is not None else None
+        planned = known.reading.planned if known is not None else None
+        budgets = self._store.budgets_of(pod) if pod is not None else ()
+        leaves, ends = self._leaves(pod)
+        evictable = pod is not None and task is not None and task.spec.preemptible and entry.state is State.BOUND
+        # Under two budgets every eviction is an error.
+        evictable = evictable and len(budgets) < 2 and not self._evictions.is_refused(entry.pod_uid)
+        least = task.spec.min_runtime_seconds if task is not None else 0
+        return Running(
+            task=entry.task,
+            uid=entry.pod_uid,
+            priority=planned.priority if planned is not None else 0,
+            allocation=entry.allocation,
+            ends=ends if ends is not None else self._ends(entry),
+            created=planned.created if planned is not None else 0.0,
+            started=entry.start_time,
+            preemptible=evictable and ends is None,
+            protected_until=entry.start_time + least if least and entry.start_time is not None else None,
+            leaving=leaves,
+            budgets=budgets,
+        )
+
+    def _leaves(self, pod: Manifest | None) -> tuple[bool, float | None]:
+        """Whether it is on its way out, and when its grace is over. One that should have been gone by now is nobody's
+        hope: it neither leaves nor can it be evicted."""
+        if pod is None or not is_terminating(pod):
+            return False, None
+        gone = epoch(pod["metadata"]["deletionTimestamp"])
+        return gone + OVERDUE_SECONDS > self._now(), gone
 
     def _priority(self, task_uid: str) -> int:
         known = self.queue.known.get(task_uid)

@@ -27,7 +27,7 @@ from gputask.controller.conditions import Condition, merged
 from gputask.controller.queue import Known, Standing
 from gputask.controller.verdicts import Verdict
 from gputask.ledger.entries import Entry, State
-from gputask.ledger.pods import Manifest, is_terminal, uid_of
+from gputask.ledger.pods import Manifest, is_terminal, is_terminating, uid_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,10 @@ class View:
     entry: Entry | None = None
     pod: Manifest | None = None
     refusal: Refusal | None = None
+    room: str | None = None
+    """One line about the room that is being made for it by evictions."""
+    preemptor: str | None = None
+    """For whom its pod was evicted."""
 
 
 def patch(view: View, *, now: str) -> dict[str, Any]:
@@ -65,7 +69,7 @@ def patch(view: View, *, now: str) -> dict[str, Any]:
 def phase(view: View) -> Phase:
     """The phase of a task that has not ended."""
     if view.entry is None:
-        return Phase.PENDING
+        return Phase.PENDING if view.room is None else Phase.PREEMPTING
     if view.pod is not None and (view.pod.get("status") or {}).get("phase") == "Running":
         return Phase.RUNNING
     return Phase.BOUND if _is_bound(view) else Phase.RESERVED
@@ -78,7 +82,9 @@ def conditions(view: View) -> list[Condition]:
         if view.verdict is not None or view.entry is not None:
             found.append(_feasible(view.verdict))
         found += [_reserved(view), _bound(view), _ready(view)]
-    if _was_evicted(view) and phase(view) is Phase.RUNNING:
+    if view.preemptor is not None and view.pod is not None and is_terminating(view.pod):
+        found.append(Condition(TaskCondition.EVICTED, True, EvictedReason.PREEMPTED, f"for {view.preemptor}"))
+    elif _was_evicted(view) and phase(view) is Phase.RUNNING:
         found.append(Condition(TaskCondition.EVICTED, False, EvictedReason.RUNNING))
     return found
 
@@ -120,6 +126,8 @@ def _reserved(view: View) -> Condition:
         return Condition(TaskCondition.RESERVED, False, ReservedReason.SUSPENDED, "spec.suspend is true")
     if view.refusal is not None:
         return Condition(TaskCondition.RESERVED, False, view.refusal.reason, view.refusal.message)
+    if view.room is not None:
+        return Condition(TaskCondition.RESERVED, False, ReservedReason.HOLDING, view.room)
     if view.verdict is not None:
         return Condition(TaskCondition.RESERVED, False, view.verdict.reason, view.verdict.message)
     return Condition(TaskCondition.RESERVED, False, ReservedReason.RELEASED, "not decided yet")

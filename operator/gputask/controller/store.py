@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gputask.ledger.pods import Manifest, task_uid_of, uid_of
+from gputask.translate.budgets import Budget, budget_of
 
 _TOMBSTONES = 10_000
 _VERSIONS = 8
@@ -63,6 +64,8 @@ class Store:
         self.gpunodes: dict[str, Manifest] = {}
         self.pods: dict[str, Manifest] = {}
         self.priority_classes: dict[str, int] = {}
+        self.budgets: dict[str, dict[str, Budget]] = {}
+        """By namespace, then by name."""
         self._pods_on_node: defaultdict[str, set[str]] = defaultdict(set)
         self._pods_of_task: defaultdict[str, set[str]] = defaultdict(set)
         self._uid_of_task: dict[str, str] = {}
@@ -166,11 +169,34 @@ class Store:
     def drop_priority_class(self, priority_class: Manifest) -> None:
         self.priority_classes.pop(name_of(priority_class), None)
 
+    def put_budget(self, manifest: Manifest) -> None:
+        """How many evictions it allows changes often, and concerns no node: only whom it counts does."""
+        namespace, budget = manifest["metadata"]["namespace"], budget_of(manifest)
+        before = self.budgets.setdefault(namespace, {}).get(name_of(manifest))
+        self.budgets[namespace][name_of(manifest)] = budget
+        if before is None or before.selector != budget.selector:
+            self._mark_counted(namespace)
+
+    def drop_budget(self, manifest: Manifest) -> None:
+        namespace = manifest["metadata"]["namespace"]
+        if self.budgets.get(namespace, {}).pop(name_of(manifest), None) is not None:
+            self._mark_counted(namespace)
+
+    def budgets_of(self, pod: Manifest) -> tuple[str, ...]:
+        """The budgets that count a pod, as ``namespace/name``."""
+        known = self.budgets.get(pod["metadata"].get("namespace") or "", {})
+        return tuple(sorted(budget.key for budget in known.values() if budget.counts(pod)))
+
     # --- inside ---------------------------------------------------------------------------------------
 
     def _mark(self, *, task: str | None = None, node: str | None = None) -> None:
         for dirty in self._consumers:
             dirty.mark(task=task, node=node)
+
+    def _mark_counted(self, namespace: str) -> None:
+        for pod in self.pods.values():
+            if pod["metadata"].get("namespace") == namespace and task_uid_of(pod) and (node := _node_of_pod(pod)):
+                self._mark(node=node)
 
     def _is_old(self, manifest: Manifest) -> bool:
         """Whether this is a version that we have had before, or an object that is gone.

@@ -50,8 +50,8 @@ class WorkQueue:
             self._queued.add(key)
             self._queue.put_nowait(key)
 
-    def add_later(self, key: str, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self.add, key)
+    def add_later(self, key: str, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, self.add, key)
 
     async def run(self) -> None:
         """Work until cancelled."""

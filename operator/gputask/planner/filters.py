@@ -72,12 +72,13 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 def _matches(term: SelectorTerm, node: Node) -> bool:
     if not term.expressions and not term.fields:
         return False
-    return all(_holds(r, node.labels) for r in term.expressions) and all(
-        _holds(r, {"metadata.name": node.name}) for r in term.fields
+    return all(holds(r, node.labels) for r in term.expressions) and all(
+        holds(r, {"metadata.name": node.name}) for r in term.fields
     )
 
 
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """Whether labels satisfy one expression."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
