@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gputask.api.times import epoch
 from gputask.kube.client import Client
 from gputask.kube.errors import NotFound
 from gputask.kube.resources import GPUTASKS, NODES, PODS
+from gputask.local.api import Reply
 from gputask.local.cluster import LocalCluster
+from gputask.local.requests import Request
+from gputask.local.statuses import StatusError
+from gputask.local.store import encode
 from support.controller import on_device, task
 from support.local import eventually
 from support.operator import Object, World, gpu_node, operated, operated_by
@@ -95,6 +101,63 @@ async def test_b63_a_refusal_by_the_kubelet_is_a_placement_failure_and_the_third
         for node in nodes:
             await world.ledger_is(node, ())
         world.judged()
+
+
+async def test_a_pod_that_does_not_start_in_time_is_a_placement_failure_also_for_the_next_operator() -> None:
+    silent = {"sim.gputask.dev/node": "false"}
+    nodes = [gpu_node(name, annotations=silent) for name in ("n1", "n2")]
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    async with LocalCluster(nodes=nodes, history=True) as local, Client(local.connection) as client:
+        async with operated_by(local, client) as world:
+            for node in ("n1", "n2"):
+                await world.patch(NODES, node, ready, subresource="status")
+            await world.apply(task("t", grace=0, startTimeoutSeconds=2, placementFailureLimit=2))
+            first = await attempt(world, "t", 1, "Bound")
+        async with operated_by(local, client) as world:
+            second = await attempt(world, "t", 2, "Bound")
+            assert second["placementFailures"] == 1
+            assert second["reservation"]["node"] != first["reservation"]["node"]
+            ended = await world.reaches("t", "Failed")
+            assert (ended["placementFailures"], ended.get("evictions"), ended.get("crashes")) == (2, None, None)
+            message = (await world.condition("t", "Finished"))["message"]
+            assert "not running 2 s after its bind" in message
+            await world.ledger_is("n1", ())
+            await world.ledger_is("n2", ())
+            world.judged()
+
+
+class RefusesBinds:
+    """A policy that refuses every binding of one task's pods."""
+
+    def __init__(self, name: str) -> None:
+        self.cluster: LocalCluster | None = None
+        self._label = f'"gputask.dev/task":"{name}"'.encode()
+        self.refused = 0
+
+    async def __call__(self, request: Request, answer: Callable[[], Reply]) -> Reply | None:
+        pod = request.path.removesuffix("/binding")
+        if pod == request.path or self.cluster is None:
+            return answer()
+        if self._label not in self.cluster.api.handle(Request("GET", pod, {})).body:
+            return answer()
+        self.refused += 1
+        return Reply(403, encode(StatusError(403, "Forbidden", "policy: not on this card").body()))
+
+
+async def test_v34_a_refused_bind_pauses_its_task_which_then_evicts_nobody_and_fails_at_its_limit() -> None:
+    policy = RefusesBinds("x")
+    async with operated(gpu_node(cards={"a": {"gpuMemoryMB": 8000}}), speed=20, fault=policy) as world:
+        policy.cluster = world.cluster
+        wants = [on_device(gpuMemoryMB=8000)]
+        await world.apply(task("x", priority=100, variants=wants), task("y", variants=wants, sim={"runs": "40"}))
+        await world.reaches("y", "Running")
+        bound = await world.condition("x", "Bound")
+        assert (bound["status"], bound["reason"]) == ("False", "BindRefused")
+        assert "policy: not on this card" in (await world.condition("x", "Reserved"))["message"]
+        ended = await world.reaches("x", "Failed")
+        assert ended["placementFailures"] == policy.refused == 3
+        assert (await world.reaches("y", "Running", "Succeeded")).get("evictions") is None
+        assert set(await world.ledger("n1")) <= {"y"}
 
 
 async def test_a_pod_deleted_by_somebody_is_an_eviction_until_the_task_runs_again() -> None:

@@ -201,7 +201,7 @@ class FrozenCache:
         return [pod for pod in self.pods.values() if task_uid_of(pod) == task_uid]
 
 
-def end_status(_task: Manifest, pod: Manifest | None) -> Mapping[str, Any]:
+def end_status(_task: Manifest, pod: Manifest | None, _refusal: str | None) -> Mapping[str, Any]:
     phase = (pod or {}).get("status", {}).get("phase")
     return {"phase": phase if phase in ("Succeeded", "Failed") else "Pending"}
 

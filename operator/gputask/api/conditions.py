@@ -79,6 +79,8 @@ class ReadyReason(StrEnum):
     STARTING = "Starting"
     STOPPING = "Stopping"
     NOT_RUNNING = "NotRunning"
+    START_TIMEOUT = "StartTimeout"
+    """Bound, and not running in time: it is stopped, which counts as a placement failure."""
 
 
 class EvictedReason(StrEnum):

@@ -21,12 +21,13 @@ from gputask.controller.evictions import Evictions
 from gputask.controller.expiry import Expiry
 from gputask.controller.feeds import Feeds
 from gputask.controller.gpunodes import GpuNodes
-from gputask.controller.lifecycle import End, end_of, end_status
+from gputask.controller.lifecycle import End, attempt_end, end_status
 from gputask.controller.loop import SchedulingLoop
 from gputask.controller.metrics import Metrics
 from gputask.controller.placements import Placements
 from gputask.controller.queue import Standing, TaskQueue
 from gputask.controller.snapshot import Snapshots
+from gputask.controller.startup import StartTimeouts
 from gputask.controller.status import View
 from gputask.controller.statuses import Statuses
 from gputask.controller.store import Store
@@ -159,6 +160,15 @@ class Engine:
         self.statuses = Statuses(
             store=self.store, writes=self.writes, view=self.view, timestamp=timestamp, metrics=self.metrics
         )
+        self.startup = StartTimeouts(
+            store=self.store,
+            queue=self.queue,
+            ledgers=self.ledgers,
+            writes=self.writes,
+            events=self.events,
+            metrics=self.metrics,
+            now=time.time,
+        )
         self.expiry = Expiry(store=self.store, writes=self.writes, now=time.time, metrics=self.metrics)
         self._sweeps = WorkQueue("sweep", self.recovery.sweep, metrics=self.metrics)
         self._nodes = WorkQueue("node", self.gpunodes.reconcile, metrics=self.metrics)
@@ -166,7 +176,7 @@ class Engine:
             dirty=self._dirty,
             snapshots=self.snapshots,
             backoff=self.backoff,
-            on_task=(self.statuses.look, self._sweeps.add, self.expiry.look, self.evictions.look),
+            on_task=(self.statuses.look, self._sweeps.add, self.expiry.look, self.evictions.look, self.startup.look),
             on_node=(self._nodes.add,),
             metrics=self.metrics,
         )
@@ -198,6 +208,7 @@ class Engine:
                     self.events,
                     self.expiry,
                     self.evictions,
+                    self.startup,
                     self.dispatch,
                     self.loop,
                 )
@@ -279,15 +290,15 @@ class Engine:
         elif node in self.store.gpunodes:
             self.store.drop_gpunode(self.store.gpunodes[node])
 
-    def _on_end(self, task: Manifest, pod: Manifest | None) -> Mapping[str, Any]:
+    def _on_end(self, task: Manifest, pod: Manifest | None, refusal: str | None) -> Mapping[str, Any]:
         """The status of a task whose claimed pod is proven dead; the ledger writes it (protocol line 12)."""
-        ended = end_of(pod)
-        if ended.end is End.REFUSED and pod is not None:
-            refusal = Refusal(ReservedReason.BACK_OFF, ended.message)
-            self.backoff.refuse_on(uid_of(task), str(pod["spec"].get("nodeName")), refusal)
+        ended = attempt_end(task, pod, refusal)
+        claim = claim_of(task)
+        if ended.end is End.REFUSED and claim is not None:
+            because = Refusal(ReservedReason.BACK_OFF, ended.message)
+            self.backoff.refuse_on(uid_of(task), claim.literals.node, because)
         if pod is not None:
             self.events.emit(task, ended.end.value, ended.message, warning=ended.end is not End.SUCCEEDED)
-        claim = claim_of(task)
         preemptor = self.evictions.preemptor_of(claim.pod_uid) if claim is not None else None
         return end_status(task, ended, now=time.time(), preemptor=preemptor)
 

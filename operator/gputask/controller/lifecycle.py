@@ -8,6 +8,8 @@ Failed, activeDeadlineSeconds were over   Failed, DeadlineExceeded
 Failed while it was being deleted         waits again: somebody stopped it, which is no crash
 Failed, refused by the kubelet            a placement failure: waits again, not on that node for a while; Failed at
                                           the ``placementFailureLimit``-th in a row
+stopped before it ran, at startTimeout    a placement failure
+its bind was refused for good             a placement failure; the whole task pauses
 Failed, disrupted (drain, eviction)       waits again: no crash
 Failed otherwise                          a crash: waits again after ``restartPolicy.backoffSeconds``; Failed at crash
                                           ``restartPolicy.limit`` + 1
@@ -42,6 +44,9 @@ _REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "
 """How ``status.reason`` begins when the kubelet did not take the pod: a placement failure, never a crash."""
 
 
+NOT_BOUND = BoundReason.NOT_BOUND
+
+
 class End(StrEnum):
     """How an attempt ended."""
 
@@ -49,6 +54,7 @@ class End(StrEnum):
     FAILED = "Failed"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     REFUSED = "Refused"
+    BIND_REFUSED = "BindRefused"
     STOPPED = "Stopped"
 
 
@@ -80,6 +86,17 @@ def end_of(pod: Manifest | None) -> Ended:
     return Ended(End.FAILED, text)
 
 
+def attempt_end(task: Manifest, pod: Manifest | None, refusal: str | None) -> Ended:
+    """How the attempt of this task's claimed pod ended, with what only we know: that its bind was refused (one line),
+    or that it was stopped because it did not start in time."""
+    if refusal is not None:
+        return Ended(End.BIND_REFUSED, f"the bind was refused: {refusal}")
+    ended = end_of(pod)
+    conditions = (task.get("status") or {}).get("conditions") or ()
+    timeout = next((c for c in conditions if c["reason"] == ReadyReason.START_TIMEOUT), None)
+    return Ended(End.REFUSED, str(timeout["message"])) if timeout and ended.end is End.STOPPED else ended
+
+
 @dataclass(frozen=True, slots=True)
 class Consequence:
     """What becomes of the task. ``finished`` is None if it waits again, ``fields`` what its status counts."""
@@ -88,6 +105,7 @@ class Consequence:
     message: str
     fields: Mapping[str, Any] = field(default_factory=dict)
     evicted: EvictedReason | None = None
+    bound: BoundReason = NOT_BOUND
 
 
 def consequence(task: Manifest, ended: Ended, *, now: float, preemptor: str | None = None) -> Consequence:
@@ -96,7 +114,7 @@ def consequence(task: Manifest, ended: Ended, *, now: float, preemptor: str | No
     match ended.end:
         case End.FAILED:
             return _crashed(task, ended, now)
-        case End.REFUSED:
+        case End.REFUSED | End.BIND_REFUSED:
             return _refused(task, ended)
         case End.STOPPED:
             return _stopped(task, ended, preemptor or _preemptor_told(task))
@@ -135,9 +153,9 @@ def _refused(task: Manifest, ended: Ended) -> Consequence:
         task["spec"].get("placementFailureLimit", PLACEMENT_FAILURE_LIMIT),
     )
     finished = FinishedReason.FAILED if failures >= limit else None
-    return Consequence(
-        finished, f"placement failure {failures} of {limit}: {ended.message}", {"placementFailures": failures}
-    )
+    bound = BoundReason.BIND_REFUSED if ended.end is End.BIND_REFUSED else NOT_BOUND
+    text = f"placement failure {failures} of {limit}: {ended.message}"
+    return Consequence(finished, text, {"placementFailures": failures}, bound=bound)
 
 
 def _preemptor_told(task: Manifest) -> str | None:
@@ -167,7 +185,7 @@ def _count(task: Manifest, name: str) -> int:
 def _conditions(found: Consequence) -> list[Condition]:
     conditions = [
         Condition(TaskCondition.RESERVED, False, ReservedReason.RELEASED, found.message),
-        Condition(TaskCondition.BOUND, False, BoundReason.NOT_BOUND),
+        Condition(TaskCondition.BOUND, False, found.bound, found.message if found.bound is not NOT_BOUND else ""),
         Condition(TaskCondition.READY, False, ReadyReason.NOT_RUNNING),
     ]
     if found.evicted is not None:

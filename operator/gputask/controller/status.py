@@ -141,13 +141,25 @@ def _bound(view: View) -> Condition:
 
 def _ready(view: View) -> Condition:
     pod = view.pod
+    runs = pod is not None and (pod.get("status") or {}).get("phase") == "Running"
+    if view.entry is not None and not runs and (late := _start_timeout(view)) is not None:
+        return late
     if pod is None or not _is_bound(view) or is_terminal(pod):
         return Condition(TaskCondition.READY, False, ReadyReason.NOT_RUNNING)
-    if pod["metadata"].get("deletionTimestamp"):
-        return Condition(TaskCondition.READY, False, ReadyReason.STOPPING)
-    if (pod.get("status") or {}).get("phase") == "Running":
+    stops = is_terminating(pod)
+    if runs and not stops:
         return Condition(TaskCondition.READY, True, ReadyReason.RUNNING)
+    if stops:
+        return Condition(TaskCondition.READY, False, ReadyReason.STOPPING)
     return Condition(TaskCondition.READY, False, ReadyReason.STARTING, _waiting_reason(pod))
+
+
+def _start_timeout(view: View) -> Condition | None:
+    """What was written before its pod was stopped stays until the end of it is recorded: that is how the end counts."""
+    for condition in (view.task.get("status") or {}).get("conditions") or ():
+        if condition["type"] == TaskCondition.READY and condition["reason"] == ReadyReason.START_TIMEOUT:
+            return Condition(TaskCondition.READY, False, ReadyReason.START_TIMEOUT, condition["message"])
+    return None
 
 
 def _was_evicted(view: View) -> bool:

@@ -33,7 +33,7 @@ MAX_RENEWALS = 5
 TRIES = 8
 DEFAULT_TTL_SECONDS = 60.0
 
-EndStatus = Callable[[Manifest, Manifest | None], Mapping[str, Any]]
+EndStatus = Callable[[Manifest, Manifest | None, str | None], Mapping[str, Any]]
 """Phase and conditions of a task (at the version given) whose claimed pod is dead: its last object, None if gone."""
 
 
@@ -151,17 +151,20 @@ class Binder:
         return Outcome(Kind.POD_GONE, f"pod {entry.pod} ended before it was bound")
 
     async def _refused(self, task: Manifest, entry: Entry, message: str) -> Outcome:
-        seen = await self._give_up(task, entry)
+        seen = await self._give_up(task, entry, refusal=message)
         if seen.place is Place.HERE:
             return await self._confirm(entry)  # a bind that was given up took effect after all
         return Outcome(Kind.BIND_REFUSED, message)
 
-    async def _give_up(self, task: Manifest, entry: Entry, *, reserved: bool = True) -> Look:
-        """Pod, entry and claim, in this order; what cannot be done yet is left to the sweep."""
+    async def _give_up(
+        self, task: Manifest, entry: Entry, *, reserved: bool = True, refusal: str | None = None
+    ) -> Look:
+        """Pod, entry and claim, in this order; what cannot be done yet is left to the sweep. A ``refusal`` of the bind
+        is counted in the very write that records the end: lost only with us, and counted once."""
         seen = await self._releaser.take_back(PodRef.of(entry), entry if reserved else None)
         if seen.place.dead:
             pod = seen.pod
-            await self._claims.end(task, entry.pod_uid, status=lambda version: self._on_end(version, pod))  # line 12
+            await self._claims.end(task, entry.pod_uid, status=lambda v: self._on_end(v, pod, refusal))  # line 12
         return seen
 
     # --- the entry ---

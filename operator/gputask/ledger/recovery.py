@@ -231,7 +231,7 @@ class Recovery:
             return
         if case.task is not None:
             pod = case.pod
-            await self._claims.end(case.task, case.ref.uid, status=lambda version: self._on_end(version, pod))
+            await self._claims.end(case.task, case.ref.uid, status=lambda version: self._on_end(version, pod, None))
 
     async def _resume(self, case: _Case) -> None:
         claim = claim_of(case.task) if case.task is not None else None
@@ -242,7 +242,7 @@ class Recovery:
         seen = await self._releaser.take_back(case.ref, case.entry)
         if seen.place.dead and case.task is not None:
             pod = seen.pod
-            await self._claims.end(case.task, case.ref.uid, status=lambda version: self._on_end(version, pod))
+            await self._claims.end(case.task, case.ref.uid, status=lambda version: self._on_end(version, pod, None))
 
     async def _stop(self, case: _Case) -> None:
         try:

@@ -1,0 +1,199 @@
+"""kill -9 of the operator at every point of the protocol, in the middle of a stream and of a preemption.
+
+Whoever comes next makes whole what was left half done: judged from the server's history, without code of the operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputask.kube.client import Client
+from gputask.kube.resources import GPUNODES, GPUTASKS
+from gputask.local.api import Reply
+from gputask.local.cluster import LocalCluster
+from gputask.local.judge import judge
+from gputask.local.requests import Request
+from gputask.local.statuses import StatusError
+from gputask.local.store import encode
+from support.controller import on_device, task, variant
+from support.local import eventually
+from support.operator import Object, gpu_node
+
+PROGRAM = Path(__file__).with_name("doomed.py")
+POINTS = ("create", "claim", "reserve", "bind", "confirm", "keep-room", "evict", "release", "end", "delete", "fence")
+SPEED = 10
+FINALIZER = "example.dev/keep"
+
+
+class Sticky:
+    """The binds of one task's first pod are refused for good, while somebody's finalizer keeps the pod: only then is
+    a reservation fenced before its release (protocol line 10)."""
+
+    def __init__(self) -> None:
+        self.cluster: LocalCluster | None = None
+        self._kept: dict[str, str] = {}
+
+    async def __call__(self, request: Request, answer: Callable[[], Reply]) -> Reply | None:
+        path = request.path.removesuffix("/binding")
+        if self.cluster is None or path == request.path or not self._is_first_of_sticky(path):
+            return answer()
+        self._patch(path, {"metadata": {"finalizers": [FINALIZER]}})
+        asyncio.get_running_loop().call_later(1.0, self._patch, path, {"metadata": {"finalizers": None}})
+        return Reply(403, encode(StatusError(403, "Forbidden", "policy: not today").body()))
+
+    def _is_first_of_sticky(self, path: str) -> bool:
+        assert self.cluster is not None
+        found = self.cluster.api.handle(Request("GET", path, {}))
+        return b'"gputask.dev/task":"sticky"' in found.body and path.endswith("-1")
+
+    def _patch(self, path: str, body: Object) -> None:
+        assert self.cluster is not None
+        patch = Request("PATCH", path, {}, encode(body), "application/merge-patch+json")
+        self.cluster.api.handle(patch)
+
+
+def stream(rng: random.Random) -> tuple[list[Object], list[Object]]:
+    """Work that fills the nodes, and work of higher priority that has to make room; all of it ends by itself."""
+
+    def work(name: str, priority: int, *variants: Object, runs: float, stops: float = 0) -> Object:
+        sim = {"runs": f"{runs:g}", "stops": f"{stops:g}"}
+        return task(name, priority=priority, variants=list(variants), sim=sim)
+
+    card = on_device("gpu", gpuMemoryMB=4000, cpu=1)
+    low = [
+        work(f"low-{i}", 0, card, variant("cpu", cpu=2), runs=rng.uniform(15, 25), stops=rng.uniform(0, 3))
+        for i in range(7)
+    ]
+    low.append(work("sticky", 5, variant(cpu=1), runs=3))
+    high = [work(f"high-{i}", 10, on_device("all", gpuMemoryMB=8000, cpu=2), runs=rng.uniform(3, 6)) for i in range(2)]
+    high += [work(f"late-{i}", 0, variant("cpu", cpu=1), runs=3) for i in range(3)]
+    return low, high
+
+
+class Life:
+    """A cluster on which one operator after the other lives."""
+
+    def __init__(self, cluster: LocalCluster, client: Client, kubeconfig: Path) -> None:
+        self.cluster = cluster
+        self.client = client
+        self._kubeconfig = kubeconfig
+        self._log = kubeconfig.with_suffix(".log").open("ab")
+
+    async def operator(self, point: str = "nowhere", when: str = "before", number: int = 1) -> Any:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, str(PROGRAM), str(self._kubeconfig), point, when, str(number),
+            stdin=asyncio.subprocess.DEVNULL, stderr=self._log, start_new_session=True,
+        )  # fmt: skip
+
+    async def apply(self, manifests: list[Object]) -> None:
+        for manifest in manifests:
+            await self.client.create(GPUTASKS, manifest, "default")
+
+    async def phases(self) -> list[str]:
+        tasks = (await self.client.list(GPUTASKS, "default")).items
+        return [(found.get("status") or {}).get("phase", "") for found in tasks]
+
+    async def fill(self, count: int) -> bool:
+        return (await self.phases()).count("Running") >= count
+
+    async def over(self) -> bool:
+        return all(phase in ("Succeeded", "Failed") for phase in await self.phases())
+
+    async def left(self) -> list[str]:
+        """Entries and holds of all ledgers."""
+        found = (await self.client.list(GPUNODES)).items
+        status = [gpunode.get("status") or {} for gpunode in found]
+        return [e["task"] for s in status for kind in ("reservations", "holds") for e in (s.get(kind) or {}).values()]
+
+
+def victims(history: list[Any]) -> dict[str, set[tuple[str, ...]]]:
+    """For each preemptor all sets of victims that were ever kept for it."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for _, _, kind, obj in history:
+        for hold in ((obj.get("status") or {}).get("holds") or {}).values() if kind == "GpuNode" else ():
+            found.setdefault(hold["task"], set()).add(tuple(sorted(v["podUID"] for v in hold["victims"])))
+    return found
+
+
+def evicted(history: list[Any]) -> set[str]:
+    """UIDs of pods that somebody evicted."""
+    return {
+        pod["metadata"]["uid"]
+        for _, _, kind, pod in history
+        if kind == "Pod"
+        for condition in (pod.get("status") or {}).get("conditions") or ()
+        if condition["type"] == "DisruptionTarget"
+    }
+
+
+async def killed(point: str, when: str, seed: int, folder: Path) -> bool:
+    """One life with one kill; whether it came to the kill. All that must hold is asserted."""
+    rng, sticky = random.Random(f"{point} {when} {seed}"), Sticky()
+    nodes = [
+        gpu_node("n1", cards={"a": {"gpuMemoryMB": 8000}, "b": {"gpuMemoryMB": 8000}}, cpu=6),
+        gpu_node("n2", cpu=5),
+    ]
+    async with (
+        LocalCluster(nodes=nodes, history=True, speed=SPEED, fault=sticky) as cluster,
+        Client(cluster.connection) as client,
+    ):
+        sticky.cluster = cluster
+        life = Life(cluster, client, cluster.write_kubeconfig(folder / f"{point}-{when}-{seed}"))
+        low, high = stream(rng)
+        await life.apply(low)
+        operator = await life.operator(point, when, rng.choice([1, 1, 2, 3]))
+        try:
+            async with asyncio.timeout(60):
+                await _until(lambda: life.fill(5), operator)
+                await life.apply(high)
+                await _until(life.over, operator)
+                was_killed = operator.returncode is not None
+                if was_killed:
+                    assert operator.returncode == -9
+                    operator = await life.operator()
+                await eventually(life.over, seconds=50)
+                await eventually(lambda: _nothing_left(life))
+        finally:
+            if operator.returncode is None:
+                operator.kill()
+                await operator.wait()
+        history = cluster.store.history
+        assert history is not None
+        assert [str(finding) for finding in judge(history)] == []
+        assert set(await life.phases()) == {"Succeeded"}
+        for preemptor, sets in victims(history).items():
+            assert len(sets) == 1, f"{preemptor} began anew with other victims: {sets}"
+        named = {uid for sets in victims(history).values() for chosen in sets for uid in chosen}
+        assert evicted(history) <= named, "somebody was evicted without a hold"
+        return was_killed
+
+
+async def _until(there: Callable[[], Any], operator: Any) -> None:
+    """Until it is so, or the operator is dead. (Neither tells by itself.)"""
+    while operator.returncode is None and not await there():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+async def _nothing_left(life: Life) -> bool:
+    return await life.left() == []
+
+
+@pytest.mark.parametrize("point", ["claim", "reserve", "keep-room", "evict", "release", "end"])
+async def test_after_a_kill_at_this_point_nothing_is_lost_and_nothing_happens_twice(point: str, tmp_path: Path) -> None:
+    assert await killed(point, "after", 0, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("point", POINTS)
+async def test_after_a_kill_at_any_point_with_ten_seeds(point: str, when: str, tmp_path: Path) -> None:
+    kills = [await killed(point, when, seed, tmp_path) for seed in range(10)]
+    print(f"{when} {point}: {sum(kills)} kills in {len(kills)} lives")
+    assert sum(kills) >= 8
