@@ -20,43 +20,35 @@ from gputask.local.api import Reply
 from gputask.local.cluster import LocalCluster
 from gputask.local.judge import judge
 from gputask.local.requests import Request
-from gputask.local.statuses import StatusError
-from gputask.local.store import encode
 from support.controller import on_device, task, variant
 from support.local import eventually
 from support.operator import Object, gpu_node
 
 PROGRAM = Path(__file__).with_name("doomed.py")
 POINTS = ("create", "claim", "reserve", "bind", "confirm", "keep-room", "evict", "release", "end", "delete", "fence")
+RARE = ("keep-room", "evict", "fence")
 SPEED = 10
-FINALIZER = "example.dev/keep"
 
 
-class Sticky:
-    """The binds of one task's first pod are refused for good, while somebody's finalizer keeps the pod: only then is
-    a reservation fenced before its release (protocol line 10)."""
+class Recreated:
+    """The Node of one task is deleted and created anew while the bind of its first pod is on its way: only then is an
+    unbound pod bumped, before the ledger of the new Node is rebuilt (protocol line 17)."""
 
     def __init__(self) -> None:
         self.cluster: LocalCluster | None = None
-        self._kept: dict[str, str] = {}
+        self._done = False
 
     async def __call__(self, request: Request, answer: Callable[[], Reply]) -> Reply | None:
-        path = request.path.removesuffix("/binding")
-        if self.cluster is None or path == request.path or not self._is_first_of_sticky(path):
-            return answer()
-        self._patch(path, {"metadata": {"finalizers": [FINALIZER]}})
-        asyncio.get_running_loop().call_later(1.0, self._patch, path, {"metadata": {"finalizers": None}})
-        return Reply(403, encode(StatusError(403, "Forbidden", "policy: not today").body()))
+        to_n3 = request.path.endswith("/binding") and b'"n3"' in request.body
+        if to_n3 and self.cluster is not None and not self._done:
+            self._done = True
+            self.cluster.api.handle(Request("DELETE", "/api/v1/nodes/n3", {}))
+            self.cluster.create(LICENSED)
+            await asyncio.sleep(1.0)
+        return answer()
 
-    def _is_first_of_sticky(self, path: str) -> bool:
-        assert self.cluster is not None
-        found = self.cluster.api.handle(Request("GET", path, {}))
-        return b'"gputask.dev/task":"sticky"' in found.body and path.endswith("-1")
 
-    def _patch(self, path: str, body: Object) -> None:
-        assert self.cluster is not None
-        patch = Request("PATCH", path, {}, encode(body), "application/merge-patch+json")
-        self.cluster.api.handle(patch)
+LICENSED = gpu_node("n3", pools={"lic": 1}, cpu=1)
 
 
 def stream(rng: random.Random) -> tuple[list[Object], list[Object]]:
@@ -71,7 +63,7 @@ def stream(rng: random.Random) -> tuple[list[Object], list[Object]]:
         work(f"low-{i}", 0, card, variant("cpu", cpu=2), runs=rng.uniform(15, 25), stops=rng.uniform(0, 3))
         for i in range(7)
     ]
-    low.append(work("sticky", 5, variant(cpu=1), runs=3))
+    low.append(work("licensed", 5, variant(cpu=1, lic=1), runs=3))
     high = [work(f"high-{i}", 10, on_device("all", gpuMemoryMB=8000, cpu=2), runs=rng.uniform(3, 6)) for i in range(2)]
     high += [work(f"late-{i}", 0, variant("cpu", cpu=1), runs=3) for i in range(3)]
     return low, high
@@ -123,32 +115,34 @@ def victims(history: list[Any]) -> dict[str, set[tuple[str, ...]]]:
 
 
 def evicted(history: list[Any]) -> set[str]:
-    """UIDs of pods that somebody evicted."""
+    """UIDs of pods that were evicted through the API."""
     return {
         pod["metadata"]["uid"]
         for _, _, kind, pod in history
         if kind == "Pod"
         for condition in (pod.get("status") or {}).get("conditions") or ()
-        if condition["type"] == "DisruptionTarget"
+        if condition["type"] == "DisruptionTarget" and condition["reason"] == "EvictionByEvictionAPI"
     }
 
 
 async def killed(point: str, when: str, seed: int, folder: Path) -> bool:
     """One life with one kill; whether it came to the kill. All that must hold is asserted."""
-    rng, sticky = random.Random(f"{point} {when} {seed}"), Sticky()
+    rng, recreated = random.Random(f"{point} {when} {seed}"), Recreated()
     nodes = [
         gpu_node("n1", cards={"a": {"gpuMemoryMB": 8000}, "b": {"gpuMemoryMB": 8000}}, cpu=6),
         gpu_node("n2", cpu=5),
+        LICENSED,
     ]
     async with (
-        LocalCluster(nodes=nodes, history=True, speed=SPEED, fault=sticky) as cluster,
+        LocalCluster(nodes=nodes, history=True, speed=SPEED, fault=recreated) as cluster,
         Client(cluster.connection) as client,
     ):
-        sticky.cluster = cluster
+        recreated.cluster = cluster
         life = Life(cluster, client, cluster.write_kubeconfig(folder / f"{point}-{when}-{seed}"))
         low, high = stream(rng)
         await life.apply(low)
-        operator = await life.operator(point, when, rng.choice([1, 1, 2, 3]))
+        number = 1 if point in RARE else rng.choice([1, 2, 3])
+        operator = await life.operator(point, when, number)
         try:
             async with asyncio.timeout(60):
                 await _until(lambda: life.fill(5), operator)

@@ -22,6 +22,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 
 from gputask.api.conditions import ReservedReason
 from gputask.controller.backoff import Backoff, Refusal
@@ -45,6 +46,9 @@ LONGEST_PAUSE = 30.0
 
 REFUSED_SECONDS = 60.0
 """A victim that was refused until the deadline is in no plan for so long."""
+
+VAIN_SECONDS = 1.0
+"""So long the planner must see no way for a hold before it is given up."""
 
 _REMEMBERED = 10_000
 
@@ -81,8 +85,8 @@ class Evictions:
         self._changed = changed
         self._assumed: dict[str, tuple[str, RoomKept]] = {}
         """Decided, and not in the ledger yet; by task UID."""
-        self._vain: set[str] = set()
-        """Tasks whose room does not come, as the planner sees it."""
+        self._vain: dict[str, float] = {}
+        """Tasks whose room does not come, as the planner sees it, and since when."""
         self._evicted: OrderedDict[str, str] = OrderedDict()
         """Pod UIDs that an eviction of ours was accepted for, and the preemptor."""
         self._tries: dict[str, tuple[int, float, str]] = {}
@@ -124,15 +128,18 @@ class Evictions:
         self._work.add(uid)
 
     def given_up(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Drop what the plan does not keep of the snapshot's committed holds: the room does not come."""
+        """Note what the plan does not keep of the snapshot's committed holds: the room does not come. It has to stay so
+        for a moment: a pod whose entry is released already counts as foreign use until its DELETED arrives."""
         if plan.cut:
             return
         kept = {hold.uid for hold in plan.holds if hold.committed}
         waits = {waiting.task.uid for waiting in plan.waiting}
-        for hold in snapshot.holds:
-            if hold.committed and hold.uid not in kept and hold.uid in waits:
-                self._vain.add(hold.uid)
-                self._work.add(hold.uid)
+        vain = {hold.uid for hold in snapshot.holds if hold.committed and hold.uid in waits} - kept
+        for uid in self._vain.keys() - vain:
+            del self._vain[uid]
+        for uid in vain - self._vain.keys():
+            self._vain[uid] = self._clock()
+            self._work.add_later(uid, VAIN_SECONDS)
 
     def holds(self) -> tuple[Hold, ...]:
         """All room that is kept, as the planner sees it."""
@@ -194,7 +201,7 @@ class Evictions:
     async def _drop(self, node: str, hold: RoomKept, why: str) -> None:
         log.info("room for %s on %s is given up: %s", hold.task, node, why)
         await self._ledgers.apply(node, DropRoom(hold.task_uid, hold.victims))
-        self._vain.discard(hold.task_uid)
+        self._vain.pop(hold.task_uid, None)
         if (timer := self._timers.pop(hold.task_uid, None)) is not None:
             timer.cancel()
         for victim in hold.victims:
@@ -207,7 +214,7 @@ class Evictions:
         """Why the hold is to be dropped, or None."""
         if node not in self._store.nodes:
             return "its node is gone"
-        if uid in self._vain:
+        if self._clock() >= self._vain.get(uid, inf) + VAIN_SECONDS:
             return "its room does not come"
         if self._now() >= hold.expires_at:
             return "its deadline is over"

@@ -1,0 +1,44 @@
+"""The operator as a program that watches its own event loop: ``python watched.py KUBECONFIG REPORT``.
+
+After SIGTERM the report (JSON) has the longest time in which the loop answered nobody, in seconds, from the first
+moment on, and the largest resident memory, in MiB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import sys
+from pathlib import Path
+
+from gputask.controller import app
+from gputask.kube.config import connect
+
+BEAT_SECONDS = 0.005
+
+
+async def _listen(blocks: list[tuple[float, float]]) -> None:
+    clock = asyncio.get_running_loop().time
+    began = last = clock()
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        blocks.append((clock() - last - BEAT_SECONDS, clock() - began))
+        blocks.sort(reverse=True)
+        del blocks[5:]
+        last = clock()
+
+
+async def _run(kubeconfig: Path, report: Path) -> None:
+    blocks: list[tuple[float, float]] = []
+    listening = asyncio.create_task(_listen(blocks))
+    try:
+        await app.run(connect(kubeconfig=kubeconfig), host="127.0.0.1", port=0)
+    finally:
+        listening.cancel()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        report.write_text(json.dumps({"blocks": blocks, "mib": peak}))
+
+
+if __name__ == "__main__":
+    asyncio.run(_run(Path(sys.argv[1]), Path(sys.argv[2])))
