@@ -1,4 +1,4 @@
-"""Cases of the field about writes whose answer is late, lost or refused; numbers as published, times in real seconds."""
+"""Cases of the field about writes whose answer is late, lost or refused; numbers as published, times in seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,19 @@ from gputask.local.requests import Request
 from gputask.local.store import encode
 from support.afterwards import all_is_well
 from support.controller import on_device, task
-from support.faults import Faults, after, binds, carry_out, ledgers, lose_reply, lose_request, refuse, task_statuses
+from support.faults import (
+    Answer,
+    Effect,
+    Faults,
+    after,
+    binds,
+    carry_out,
+    ledgers,
+    lose_reply,
+    lose_request,
+    refuse,
+    task_statuses,
+)
 from support.local import eventually
 from support.operator import Object, World, gpu_node, operated, operated_by
 
@@ -44,8 +56,8 @@ async def test_b24_a_reservation_whose_bind_is_on_its_way_does_not_expire(
     monkeypatch.setattr(engine, "TICK_SECONDS", 0.05)
     gate = asyncio.Event()
 
-    async def answered_late(_request: Request, answer) -> Reply:  # type: ignore[no-untyped-def]
-        reply: Reply = answer()
+    async def answered_late(_request: Request, answer: Answer) -> Reply:
+        reply = answer()
         await gate.wait()
         return reply
 
@@ -67,7 +79,7 @@ async def test_b24_a_reservation_whose_bind_is_on_its_way_does_not_expire(
 
 
 @pytest.mark.parametrize("lost", [lose_reply, lose_request])
-async def test_b23_v32_a_bind_whose_answer_was_lost_is_one_bind_whether_it_took_effect_or_not(lost) -> None:  # type: ignore[no-untyped-def]
+async def test_b23_v32_a_bind_whose_answer_was_lost_is_one_bind_whether_it_took_effect_or_not(lost: Effect) -> None:
     async with operated(gpu_node(cards=DEVICE)) as world:
         rule = Faults(world.cluster).on(binds, lost, times=1)
         await world.apply(task("a", variants=WHOLE))
@@ -79,11 +91,9 @@ async def test_b23_v32_a_bind_whose_answer_was_lost_is_one_bind_whether_it_took_
 async def test_b23_a_second_bind_that_is_told_409_after_a_first_that_took_effect_is_success() -> None:
     async with operated(gpu_node(cards=DEVICE)) as world:
 
-        async def repeated_by_a_proxy(_request: Request, answer) -> Reply:  # type: ignore[no-untyped-def]
+        async def repeated_by_a_proxy(_request: Request, answer: Answer) -> Reply:
             answer()
-            again: Reply = answer()
-            assert again.status == 409
-            return again
+            return refused_409(answer())
 
         rule = Faults(world.cluster).on(binds, repeated_by_a_proxy)
         await world.apply(task("a", variants=WHOLE))
@@ -94,25 +104,30 @@ async def test_b23_a_second_bind_that_is_told_409_after_a_first_that_took_effect
 
 async def test_b23_a_pod_that_somebody_else_bound_to_n2_is_booked_there_and_dropped_here() -> None:
     nodes = [gpu_node("n1", cards=DEVICE), gpu_node("n2", cards=DEVICE)]
-    async with LocalCluster(nodes=nodes, history=True) as local, Client(local.connection) as client:
-        async with operated_by(local, client) as world:
+    async with (
+        LocalCluster(nodes=nodes, history=True) as local,
+        Client(local.connection) as client,
+        operated_by(local, client) as world,
+    ):
 
-            async def somebody_is_faster(request: Request, answer) -> Reply:  # type: ignore[no-untyped-def]
-                pod = request.path.split("/")[-2]
-                body = {"metadata": {"name": pod}, "target": {"kind": "Node", "name": "n2"}}
-                stolen = local.api.handle(Request("POST", request.path, {}, encode(body)))
-                assert stolen.status == 201
-                reply: Reply = answer()
-                assert reply.status == 409
-                return reply
+        async def somebody_is_faster(request: Request, answer: Answer) -> Reply:
+            pod = request.path.split("/")[-2]
+            body = {"metadata": {"name": pod}, "target": {"kind": "Node", "name": "n2"}}
+            assert local.api.handle(Request("POST", request.path, {}, encode(body))).status == 201
+            return refused_409(answer())
 
-            Faults(local).on(binds, somebody_is_faster, times=1)
-            await world.apply(task("a", variants=WHOLE))
-            await world.ledger_is("n2", ("a",))
-            await world.ledger_is("n1", ())
-            await world.reaches("a", "Running")
-            # That it was bound without an entry is what the foreign binder did.
-            await all_is_well(world, excused=["bound without entry"])
+        Faults(local).on(binds, somebody_is_faster, times=1)
+        await world.apply(task("a", variants=WHOLE))
+        await world.ledger_is("n2", ("a",))
+        await world.ledger_is("n1", ())
+        await world.reaches("a", "Running")
+        # That it was bound without an entry is what the foreign binder did.
+        await all_is_well(world, excused=["bound without entry"])
+
+
+def refused_409(reply: Reply) -> Reply:
+    assert reply.status == 409
+    return reply
 
 
 async def test_b106_after_409_500_and_a_kill_between_bind_and_status_the_task_is_known_from_its_pod() -> None:
@@ -125,7 +140,7 @@ async def test_b106_after_409_500_and_a_kill_between_bind_and_status_the_task_is
             await world.apply(task("a", variants=WHOLE))
             await eventually(lambda: conflict.met and error.met)
         assert (await world.status("a"))["phase"] not in ("Bound", "Running")
-        faults.clear()
+        error.stop()
         async with operated_by(local, client) as world:
             await is_bound_once(world, "a")
             await world.says("a", "Ready", "True")
@@ -201,9 +216,9 @@ async def test_b115_two_equal_pods_never_swap_their_devices(rounds: int) -> None
         for turn in range(rounds):
             moves = turn == 1
 
-            async def cordoned_meanwhile(_request: Request, answer) -> Reply:  # type: ignore[no-untyped-def]
+            async def cordoned_meanwhile(request: Request, answer: Answer) -> Reply | None:
                 await world.patch(NODES, "n1", {"spec": {"unschedulable": True}})
-                return await refuse(403, "Forbidden")(_request, answer)  # type: ignore[return-value]
+                return await refuse(403, "Forbidden")(request, answer)
 
             rule = faults.on(binds, cordoned_meanwhile, times=1 if moves else 0)
             names = [f"p{turn}", f"q{turn}"]

@@ -27,6 +27,10 @@ class Rule:
     times: int
     met: list[Request] = field(default_factory=list)
 
+    def stop(self) -> None:
+        """It happens to no request any more."""
+        self.times = 0
+
 
 class Faults:
     """The rules of one cluster; the first that matches has a request to itself. ``seen`` are all requests."""
