@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -48,13 +49,26 @@ def gpu_node(
     }
 
 
+class Errors(logging.Handler):
+    """Keeps what an operator must never log: errors, and tracebacks at any level."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logged: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR or record.exc_info:
+            self.logged.append(f"{record.levelname} {record.name}: {record.getMessage()} {record.exc_info or ''}")
+
+
 class World:
     """One cluster with one operator."""
 
-    def __init__(self, cluster: LocalCluster, client: Client, engine: Engine) -> None:
+    def __init__(self, cluster: LocalCluster, client: Client, engine: Engine, errors: Errors) -> None:
         self.cluster = cluster
         self.client = client
         self.engine = engine
+        self.errors = errors
 
     # --- what a user does ---
 
@@ -159,9 +173,14 @@ async def operated(*nodes: Object, **cluster: Any) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def operated_by(local: LocalCluster, client: Client) -> AsyncIterator[World]:
-    """An operator on a cluster that is there."""
-    async with operating(local.connection, host="127.0.0.1", port=0) as engine:
-        async with asyncio.timeout(30):
-            await engine.synced.wait()
-        yield World(local, client, engine)
+async def operated_by(local: LocalCluster, client: Client, *, port: int = 0) -> AsyncIterator[World]:
+    """An operator on a cluster that is there; ``port`` is that of its health and metrics."""
+    errors = Errors()
+    logging.getLogger().addHandler(errors)
+    try:
+        async with operating(local.connection, host="127.0.0.1", port=port) as engine:
+            async with asyncio.timeout(30):
+                await engine.synced.wait()
+            yield World(local, client, engine, errors)
+    finally:
+        logging.getLogger().removeHandler(errors)

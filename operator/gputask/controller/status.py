@@ -59,6 +59,10 @@ def patch(view: View, *, now: str) -> dict[str, Any]:
     }
     if wanted["phase"] == Phase.RUNNING and current.get("placementFailures"):
         wanted["placementFailures"] = 0  # they are counted in a row
+    claim = current.get("reservation") or {}
+    if view.entry is not None and view.entry.state is State.BOUND and claim.get("node") != view.entry.node:
+        # Somebody else bound the pod, and not where it was claimed: what its own node says is the truth (B23).
+        wanted["reservation"] = {**claim, "node": view.entry.node}
     if view.known.reading.planned is not None:
         wanted["priority"] = view.known.reading.planned.priority
     if generation := view.task["metadata"].get("generation"):
