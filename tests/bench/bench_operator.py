@@ -1,7 +1,7 @@
 """The operator on the embedded server: ``python tests/bench/bench_operator.py [start|react]`` prints a table.
 
-start: 5 000 nodes, 10 000 tasks and 10 000 foreign pods are there; how long from the start of the process to its first
-reservation, how much memory, how long its event loop was blocked.
+start: 5 000 nodes, 10 000 tasks and 10 000 foreign pods are there; how long from the start of the process to its
+first reservation, how much memory, how long its event loop was blocked.
 
 react: 1 000 nodes that are full, and 5 000 tasks; how long from the release of an entry to the next bind on its node, and
 from a hold in the ledger to the first eviction request.
@@ -81,6 +81,11 @@ async def operator(cluster: LocalCluster, report: Path) -> AsyncIterator[float]:
             await process.wait()
 
 
+def read(report: Path) -> Object:
+    found: Object = json.loads(report.read_text())
+    return found
+
+
 def foreign(i: int, nodes: int) -> Object:
     container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "100m"}}}
     spec = {"nodeName": f"n{i % nodes:05d}", "containers": [container]}
@@ -113,11 +118,11 @@ async def start(nodes: int, tasks: int, pods: int) -> None:
             if i % 100 == 0:
                 await asyncio.sleep(0)
         async with operator(cluster, report) as began:
-            while "reserve" not in clock.first and time.perf_counter() - began < 120:
+            while "reserve" not in clock.first and time.perf_counter() - began < 120:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             reserved = clock.first.get("reserve", float("nan")) - began
             await asyncio.sleep(10)
-    found = json.loads(report.read_text())
+    found = read(report)
     print(f"start: {nodes} nodes, {tasks} tasks, {pods} foreign pods")
     print(f"  first reservation after {reserved:.2f} s; {found['mib']:.0f} MiB at most")
     print("  longest blocks of the loop: " + ", ".join(f"{b:.3f} s at {at:.1f} s" for b, at in found["blocks"]))
@@ -141,7 +146,7 @@ async def react(nodes: int, tasks: int) -> None:
                 cluster.create(task(f"high{i}", priority=100, variants=[variant(cpu=8)], sim={"runs": "60"}))
                 await asyncio.sleep(0.5)
             await asyncio.sleep(15)
-    found = json.loads(report.read_text())
+    found = read(report)
     delays = sorted(clock.delays)
     evicting = sorted(
         evicted - max(h for h in clock.holds if h <= evicted) for evicted in clock.evictions if clock.holds

@@ -29,6 +29,10 @@ async def _listen(blocks: list[tuple[float, float]]) -> None:
         last = clock()
 
 
+def tell(report: Path, found: dict[str, object]) -> None:
+    report.write_text(json.dumps(found))
+
+
 async def _run(kubeconfig: Path, report: Path) -> None:
     blocks: list[tuple[float, float]] = []
     listening = asyncio.create_task(_listen(blocks))
@@ -37,7 +41,7 @@ async def _run(kubeconfig: Path, report: Path) -> None:
     finally:
         listening.cancel()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        report.write_text(json.dumps({"blocks": blocks, "mib": peak}))
+        tell(report, {"blocks": blocks, "mib": peak})
 
 
 if __name__ == "__main__":

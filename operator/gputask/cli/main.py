@@ -91,13 +91,30 @@ def operator(
         Path | None,
         typer.Option(metavar="PATH", help="How to reach the cluster; $KUBECONFIG or the own pod's if absent."),
     ] = None,
+    metrics_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where they are served.")] = "0.0.0.0",
     metrics_port: Annotated[int, typer.Option(metavar="N", help="Port of /metrics, /healthz and /readyz.")] = 8080,
+    leader_elect: Annotated[bool, typer.Option(help="Act only while this replica holds the Lease.")] = True,
+    lease_name: Annotated[str, typer.Option(metavar="NAME", help="The Lease.")] = "gputask-operator",
+    lease_namespace: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where the Lease is; by default the namespace we run in.")
+    ] = None,
+    lease_seconds: Annotated[
+        int, typer.Option(metavar="N", min=3, help="How long after its last renewal another replica may take over.")
+    ] = 15,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> int:
     """Run the operator until SIGTERM or SIGINT."""
     from gputask.cli.operator import operate
 
-    return operate(kubeconfig=kubeconfig, metrics_port=metrics_port, verbose=verbose)
+    return operate(
+        kubeconfig=kubeconfig,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+        lease_name=lease_name if leader_elect else None,
+        lease_namespace=lease_namespace,
+        lease_seconds=lease_seconds,
+        verbose=verbose,
+    )
 
 
 local = typer.Typer(help="An embedded cluster on this machine: API server and simulated nodes.", no_args_is_help=True)

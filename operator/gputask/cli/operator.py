@@ -8,13 +8,25 @@ from pathlib import Path
 
 from gputask.cli.errors import BadInputError, CommandError, Exit, NotReachableError
 from gputask.controller import app
+from gputask.controller.election import Lease
 from gputask.controller.preflight import ClusterUnusableError
 from gputask.kube.config import connect
 from gputask.kube.errors import KubeConfigError, Unreachable
 
 
-def operate(*, kubeconfig: Path | None, metrics_port: int, verbose: bool) -> int:
+def operate(
+    *,
+    kubeconfig: Path | None,
+    metrics_host: str,
+    metrics_port: int,
+    lease_name: str | None,
+    lease_namespace: str | None,
+    lease_seconds: int,
+    verbose: bool,
+) -> int:
     """Run the operator on the cluster of ``kubeconfig`` (else of $KUBECONFIG, else of the pod it runs in).
+
+    Without ``lease_name`` it acts at once, else while it holds that Lease (``lease_namespace``: the own one if None).
 
     :raises BadInputError: kubeconfig, port or cluster cannot be used; one line.
     :raises NotReachableError: no API server answers.
@@ -29,7 +41,8 @@ def operate(*, kubeconfig: Path | None, metrics_port: int, verbose: bool) -> int
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     try:
         connection = connect(kubeconfig=kubeconfig)
-        asyncio.run(app.run(connection, port=metrics_port))
+        lease = Lease(lease_name, lease_namespace or connection.namespace, lease_seconds) if lease_name else None
+        asyncio.run(app.run(connection, host=metrics_host, port=metrics_port, lease=lease))
     except (KubeConfigError, ClusterUnusableError) as error:
         raise BadInputError(f"gputask operator: {error}") from error
     except Unreachable as error:

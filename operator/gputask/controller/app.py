@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gputask.controller import health, preflight
-from gputask.controller.engine import Engine
+from gputask.controller.election import Election, LeaderOnly, Lease, always, own_identity
+from gputask.controller.engine import Elect, Engine
 from gputask.controller.metrics import Counting, Metrics
 from gputask.kube.client import Client
 from gputask.kube.config import Connection
-from gputask.kube.transport import HttpTransport
+from gputask.kube.transport import HttpTransport, Transport
+from gputask.kube.writes import Writes
 
 log = logging.getLogger(__name__)
 
@@ -26,29 +28,38 @@ class OperatorFailedError(Exception):
 
 @asynccontextmanager
 async def operating(
-    connection: Connection, *, host: str = "0.0.0.0", port: int = METRICS_PORT
+    connection: Connection, *, host: str = "0.0.0.0", port: int = METRICS_PORT, lease: Lease | None = None
 ) -> AsyncIterator[Engine]:
     """An operator that runs as long as the context is open; should it fail, the body is cancelled.
 
+    :param lease: act only while we hold it; None acts at once, which is right for a single replica.
     :raises Unreachable: no API server answers.
     :raises ClusterUnusableError: it answers, but cannot be used; one line.
     :raises OSError: the port is taken.
     :raises OperatorFailedError: it stopped by itself.
     """
     metrics = Metrics()
-    async with Client(connection, transport=Counting(HttpTransport(connection), metrics)) as client:
+    transport: Transport = Counting(HttpTransport(connection), metrics)
+    async with Client(connection, transport=transport) as client:
         await preflight.check(client)
+        elect, stands_by = always, lambda: False
+        if lease is not None:
+            election = Election(client, Writes(client), lease, identity=own_identity())
+            client = Client(connection, transport=LeaderOnly(transport, lambda: election.leading))
+            elect, stands_by = election.run, lambda: not election.leading
         engine = Engine(client, metrics=metrics)
         app = health.application(
             healthy=lambda: None,  # that the event loop answers is all there is to say
-            ready=lambda: None if engine.synced.is_set() else "not synced",
+            ready=lambda: None if engine.synced.is_set() or (engine.warm.is_set() and stands_by()) else "not synced",
             registry=metrics.registry,
         )
-        async with health.serving(app, host=host, port=port), _running(engine):
+        async with health.serving(app, host=host, port=port), _running(engine, elect):
             yield engine
 
 
-async def run(connection: Connection, *, host: str = "0.0.0.0", port: int = METRICS_PORT) -> None:
+async def run(
+    connection: Connection, *, host: str = "0.0.0.0", port: int = METRICS_PORT, lease: Lease | None = None
+) -> None:
     """Operate until SIGTERM or SIGINT.
 
     :raises OperatorFailedError: it stopped by itself.
@@ -56,19 +67,19 @@ async def run(connection: Connection, *, host: str = "0.0.0.0", port: int = METR
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with operating(connection, host=host, port=port) as engine:
+    async with operating(connection, host=host, port=port, lease=lease) as engine:
         log.info("metrics and health at %s:%s", host, port)
-        await engine.synced.wait()
+        await engine.warm.wait()
         log.info("synced")
         await stop.wait()
 
 
 @asynccontextmanager
-async def _running(engine: Engine) -> AsyncIterator[None]:
+async def _running(engine: Engine, elect: Elect) -> AsyncIterator[None]:
     """The engine runs as long as the context is open; if it ends before, the body is cancelled."""
     body = asyncio.current_task()
     assert body is not None
-    running = asyncio.create_task(engine.run(), name="engine")
+    running = asyncio.create_task(engine.run(elect), name="engine")
     running.add_done_callback(lambda task: None if task.cancelled() else body.cancel())
     try:
         yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from gputask.api.conditions import ReservedReason
@@ -50,8 +50,14 @@ from gputask.planner.plan import plan
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
+FRESH_SECONDS = 1.0
+"""Lists that are older than this when we begin to act are made anew (protocol line 18)."""
 TICK_SECONDS = 5.0
 """How often reservations are looked at that time alone has made old."""
+
+
+Elect = Callable[[Callable[[], Coroutine[Any, Any, None]]], Coroutine[Any, Any, None]]
+"""Awaits the function that it is given whenever we lead, and cancels that when we do not."""
 
 
 class Engine:
@@ -60,8 +66,11 @@ class Engine:
     def __init__(self, client: Client, *, metrics: Metrics) -> None:
         self.metrics = metrics
         self.store = Store()
+        self.warm = asyncio.Event()
+        """What there is is known; we may act at any time."""
         self.synced = asyncio.Event()
         """The ledgers are rebuilt and decisions are made (protocol line 18)."""
+        self._fresh = 0.0
         self._dirty = self.store.subscribe()
         self._entries: dict[str, Mapping[str, Entry]] = {}
         self._wire_protocol(client)
@@ -195,35 +204,53 @@ class Engine:
 
     # --- running --------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Until cancelled. Nothing is decided before the ledgers are rebuilt (protocol line 18)."""
+    async def run(self, elect: Elect) -> None:
+        """Until cancelled. A standby is warm, it knows what there is, and silent: it writes nothing.
+
+        :param elect: decides when we act.
+        """
+        async with asyncio.TaskGroup() as group:
+            await self.feeds.start(group)
+            self._fresh = time.monotonic()
+            group.create_task(self.dispatch.run(), name="Dispatch")
+            self.warm.set()
+            await elect(self._act)
+
+    async def _act(self) -> None:
+        """Nothing is decided before the ledgers are rebuilt (protocol line 18)."""
+        parts = (
+            self._sweeps,
+            self._nodes,
+            self.statuses,
+            self.events,
+            self.expiry,
+            self.evictions,
+            self.startup,
+            self.loop,
+        )
+        self.metrics.leader.set(1)
         try:
+            await self._rebuild()
             async with asyncio.TaskGroup() as group:
-                await self.feeds.start(group)
-                await self._rebuild()
-                parts = (
-                    self._sweeps,
-                    self._nodes,
-                    self.statuses,
-                    self.events,
-                    self.expiry,
-                    self.evictions,
-                    self.startup,
-                    self.dispatch,
-                    self.loop,
-                )
                 for part in parts:
                     group.create_task(part.run(), name=type(part).__name__)
                 group.create_task(self._tick())
                 self.synced.set()
         finally:
+            self.synced.clear()
+            self.metrics.leader.set(0)
             await self.admission.close()
             await self.ledgers.close()
+            self.loop.forget()
+            self.evictions.forget()
 
     async def _rebuild(self) -> None:
         """The ledgers of all nodes, and then what a predecessor left half done (protocol line 18)."""
         while True:
             try:
+                if time.monotonic() - self._fresh > FRESH_SECONDS:
+                    await self.feeds.refresh()
+                    self._fresh = time.monotonic()
                 await self.gpunodes.start()
                 await self.recovery.sweep_all()
             except KubeError as error:

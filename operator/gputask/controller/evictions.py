@@ -103,6 +103,13 @@ class Evictions:
             self._work.add(uid)
         await self._work.run()
 
+    def forget(self) -> None:
+        """We do not act any more: what is not in the ledger yet was never decided."""
+        self._assumed.clear()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
     # --- what is decided ------------------------------------------------------------------------------
 
     def begin(self, decision: Decision) -> None:

@@ -79,6 +79,15 @@ class Feeds:
         await self.resync()
         group.create_task(self._keep_in_sync())
 
+    async def refresh(self) -> None:
+        """The same later on, for one that begins to act: all lists anew.
+
+        :raises KubeError: not done; to be tried again.
+        """
+        for informer in (self._gpunodes, self._pods, self._priority_classes, self._budgets):
+            await informer.refresh()
+        await self.resync()
+
     async def resync(self) -> None:
         """Take in what the store lacks, and drop what a live read shows to be gone.
 

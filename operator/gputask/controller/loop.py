@@ -66,6 +66,11 @@ class SchedulingLoop:
         self._cut = False
         self._faults: set[str] = set()
 
+    def forget(self) -> None:
+        """We do not act any more: holds are chosen anew by whoever does."""
+        self.holds, self._cut = (), False
+        self._dispatch.changed.set()
+
     async def run(self) -> None:
         """Schedule until cancelled. A pass that fails is logged and tried again after the next change (R10)."""
         while True:

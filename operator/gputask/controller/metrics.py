@@ -26,6 +26,7 @@ class Metrics:
             ["cause"],
             registry=self.registry,
         )
+        self.leader = Gauge("gputask_leader", "1 if this replica acts, 0 if it stands by.", registry=self.registry)
         self.reservations = Gauge(
             "gputask_reservations", "Entries of all ledgers by state.", ["state"], registry=self.registry
         )

@@ -54,6 +54,7 @@ class Informer:
         self._on_delete = on_delete
         self._objects: dict[str, Object] = {}
         self._version: str | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.synced = asyncio.Event()
 
     @property
@@ -70,7 +71,9 @@ class Informer:
             try:
                 if self._version is None:
                     await self._relist()
-                await self._watch()
+                await self._watch_until_refreshed()
+                if self._version is None:
+                    continue  # somebody wants a new list, at once
             except Gone:
                 # The pause below also covers a server that says 410 to the version it has just given (B99).
                 self._version = None
@@ -80,6 +83,26 @@ class Informer:
                 pause = FIRST_PAUSE  # it brought something, or it lived: what ended it is no fault that repeats
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def refresh(self) -> None:
+        """List again, now: afterwards the copy shows what was stored after this call."""
+        self._version = None
+        self.synced.clear()
+        if self._watching is not None:
+            self._watching.cancel()
+        await self.synced.wait()
+
+    async def _watch_until_refreshed(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
+        try:
+            await asyncio.wait((self._watching,))
+        finally:
+            watching, self._watching = self._watching, None
+            if not watching.done():
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+        if not watching.cancelled():
+            watching.result()
 
     async def _relist(self) -> None:
         listing = await self._client.list(self._resource, self._namespace, **self._selectors)

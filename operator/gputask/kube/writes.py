@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gputask.kube.client import Client, Object
-from gputask.kube.resources import EVENTS, GPUNODES, GPUTASKS, PODS
+from gputask.kube.resources import EVENTS, GPUNODES, GPUTASKS, LEASES, PODS
 
 BUMP = "gputask.dev/bump"
 """Annotation whose only use is that writing it gives the pod a new resourceVersion (protocol lines 10 and 17)."""
@@ -97,3 +97,12 @@ class Writes:
     async def patch_event(self, namespace: str, name: str, body: Mapping[str, Any]) -> Object:
         """Count and last time of an Event that is already there."""
         return await self._client.patch(EVENTS, name, body, namespace)
+
+    async def create_lease(self, manifest: Mapping[str, Any]) -> Object:
+        """The Lease of the leader election, for the first of all leaders."""
+        return await self._client.create(LEASES, manifest, manifest["metadata"]["namespace"])
+
+    async def put_lease(self, lease: Mapping[str, Any]) -> Object:
+        """Taken, renewed or given back, under the version in ``metadata``."""
+        metadata = lease["metadata"]
+        return await self._client.replace(LEASES, metadata["name"], lease, metadata["namespace"])

@@ -27,11 +27,13 @@ class OperatorFailedError(Exception):
 class OperatorProcess:
     """An async context manager that runs ``gputask operator`` on a kubeconfig, and starts it again when it dies."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, *options: str) -> None:
+        """``options``: further ones of ``gputask operator``; by default it acts at once, as the only one."""
         self.port = _free_port()
         self._command = [
             *(sys.executable, "-m", "gputask", "operator"),
-            *("--kubeconfig", str(kubeconfig), "--metrics-port", str(self.port)),
+            *("--kubeconfig", str(kubeconfig), "--metrics-host", "127.0.0.1", "--metrics-port", str(self.port)),
+            *(options or ("--no-leader-elect",)),
         ]
         self._process: asyncio.subprocess.Process | None = None
         self._keeping: asyncio.Task[None] | None = None
