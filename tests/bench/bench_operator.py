@@ -3,8 +3,8 @@
 start: 5 000 nodes, 10 000 tasks and 10 000 foreign pods are there; how long from the start of the process to its
 first reservation, how much memory, how long its event loop was blocked.
 
-react: 1 000 nodes that are full, and 5 000 tasks; how long from the release of an entry to the next bind on its node, and
-from a hold in the ledger to the first eviction request.
+react: 1 000 nodes that are full, and 5 000 tasks; how long from the release of an entry to the next bind on its node,
+and from a hold in the ledger to the first eviction request.
 """
 
 from __future__ import annotations

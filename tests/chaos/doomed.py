@@ -1,7 +1,8 @@
 """The operator as a program that dies by SIGKILL at a named point: run as ``python doomed.py KUBECONFIG POINT WHEN N``.
 
 ``POINT`` is a request by what it means, ``WHEN`` is ``before`` it is sent or ``after`` its answer came in (nothing of
-which the program has seen), ``N`` counts them. Nothing else of the operator is changed.
+which the program has seen), ``N`` counts them. Nothing else of the operator is changed, unless the environment names a
+``MUTATION`` of the protocol.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ import msgspec
 
 from gputask.controller import app
 from gputask.kube.config import connect
+from gputask.kube.errors import Conflict
+from gputask.kube.resources import GPUNODES, PODS
 from gputask.kube.transport import HttpTransport, Request, Response, Transport
+from gputask.kube.writes import Writes
+from gputask.ledger import recovery
+from gputask.ledger.claims import Claims, Won
+from gputask.ledger.classify import Action, Found
+from gputask.ledger.pods import Place, is_terminating
+from gputask.ledger.release import Look, PodRef, Releaser
 
 POINTS = (
     "create", "claim", "reserve", "bind", "confirm", "keep-room", "evict", "release", "end", "delete", "fence",
@@ -105,10 +114,72 @@ class Doomed:
         await self._transport.close()
 
 
+# --- the protocol with one part of it removed -----------------------------------------------------------
+
+
+def without_version_check() -> None:
+    """A ledger that was written by somebody else meanwhile is overwritten."""
+    put = Writes.put_ledger
+
+    async def overwrite(self: Writes, gpunode: Any) -> Any:
+        while True:
+            try:
+                return await put(self, gpunode)
+            except Conflict:
+                live = await self._client.get(GPUNODES, gpunode["metadata"]["name"])
+                gpunode = {**gpunode, "metadata": live["metadata"]}
+
+    Writes.put_ledger = overwrite  # type: ignore[method-assign]
+
+
+def without_fence() -> None:
+    """Nothing makes a bind old that is on its way."""
+
+    async def nothing(self: Writes, namespace: str, name: str, *, uid: str) -> Any:
+        return await self._client.get(PODS, name, namespace)
+
+    Writes.bump_pod = nothing  # type: ignore[method-assign]
+
+
+def without_claim() -> None:
+    """A pod is reserved and bound without the task knowing it."""
+
+    async def claim(self: Claims, task: Any, claim: Any, *, status: Any = None) -> Won:
+        return Won(dict(task))
+
+    Claims.claim = claim  # type: ignore[method-assign]
+
+
+def without_wait_for_the_end() -> None:
+    """The room of a pod that begins to stop is given away."""
+    look, classify = Releaser.look, recovery.classify
+
+    async def hasty(self: Releaser, ref: PodRef) -> Look:
+        seen = await look(self, ref)
+        stops = seen.pod is not None and is_terminating(seen.pod)
+        return Look(Place.GONE, None) if stops else seen
+
+    def ends(found: Found) -> Action:
+        return Action.END if found.terminating and found.entry else classify(found)
+
+    Releaser.look = hasty  # type: ignore[method-assign]
+    recovery.classify = ends
+
+
+MUTATIONS = {
+    "version": without_version_check,
+    "fence": without_fence,
+    "claim": without_claim,
+    "end": without_wait_for_the_end,
+}
+
+
 def main() -> None:
     kubeconfig, point, when, number = sys.argv[1:]
     if not re.fullmatch(r"\d+", number) or (point not in POINTS and point != "nowhere"):
         raise SystemExit(f"doomed.py: {point} {number} is no point")
+    if mutation := os.environ.get("MUTATION"):
+        MUTATIONS[mutation]()
     app.HttpTransport = lambda connection: Doomed(HttpTransport(connection), point, when, int(number))  # type: ignore
     asyncio.run(app.run(connect(kubeconfig=Path(kubeconfig)), host="127.0.0.1", port=0))
 

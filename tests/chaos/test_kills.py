@@ -31,8 +31,8 @@ SPEED = 10
 
 
 class Recreated:
-    """The Node of one task is deleted and created anew while the bind of its first pod is on its way: only then is an
-    unbound pod bumped, before the ledger of the new Node is rebuilt (protocol line 17)."""
+    """The Node of one task, and its ledger, are lost and made anew while the bind of its first pod is on its way: only
+    then is an unbound pod bumped, before the ledger of the new Node is rebuilt (protocol line 17)."""
 
     def __init__(self) -> None:
         self.cluster: LocalCluster | None = None
@@ -42,7 +42,10 @@ class Recreated:
         to_n3 = request.path.endswith("/binding") and b'"n3"' in request.body
         if to_n3 and self.cluster is not None and not self._done:
             self._done = True
+            merge, ledger = "application/merge-patch+json", "/apis/gputask.dev/v1alpha1/gpunodes/n3"
             self.cluster.api.handle(Request("DELETE", "/api/v1/nodes/n3", {}))
+            self.cluster.api.handle(Request("PATCH", ledger, {}, b'{"metadata":{"finalizers":null}}', merge))
+            self.cluster.api.handle(Request("DELETE", ledger, {}))
             self.cluster.create(LICENSED)
             await asyncio.sleep(1.0)
         return answer()

@@ -374,3 +374,14 @@ async def test_what_the_api_server_added_to_the_pod_is_booked_too(w: World) -> N
     assert outcome.kind is Kind.BOUND
     [entry] = (await w.entries()).values()
     assert entry["amounts"] == {"gpuMemoryMB/GPU-a": "1000", "cpu": "2"}
+
+
+async def test_a_pod_that_has_run_is_left_to_whoever_records_its_end(w: World) -> None:
+    """One with an old cache must not delete it: a pod that succeeded and is gone before that would run again."""
+    old = await w.submit()
+    await w.operator.begin(old, on_card(1000))
+    [pod] = await w.pods()
+    await w.finish(pod)
+    outcome = await w.operator.begin(old, on_card(1000))
+    assert outcome.kind is Kind.CLAIM_LOST
+    assert [found["metadata"]["uid"] for found in await w.pods()] == [pod["metadata"]["uid"]]

@@ -41,7 +41,7 @@ from gputask.kube.resources import PODS
 from gputask.kube.writes import Writes
 from gputask.ledger.assume import Assumed, Assumption
 from gputask.ledger.binding import Binder
-from gputask.ledger.claims import Claim, Claims, Loss, StatusOf, nothing_else
+from gputask.ledger.claims import Claim, Claims, Loss, StatusOf, claim_of, nothing_else
 from gputask.ledger.outcome import Kind, Outcome
 from gputask.ledger.pods import (
     Literals,
@@ -195,6 +195,12 @@ class Admission:
         if place is Place.UNBOUND and literals_of(pod) == placement.literals:
             return pod
         if place is Place.TERMINAL:
+            live = await self._claims.live(placement.task)
+            claim = claim_of(live) if live is not None else None
+            if claim is not None and claim.pod_uid == uid_of(pod):
+                # It has run, under a claim that our cache does not show yet. Whoever records its end has to see how it
+                # ended: a pod that succeeded and is deleted before that runs again.
+                return Outcome(Kind.CLAIM_LOST, f"pod {name} has run already")
             await self._delete_dead(namespace, name, uid_of(pod))
         else:
             # Its literals are those of an older decision; ours is the one that the planner stands by now.

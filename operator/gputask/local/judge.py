@@ -6,7 +6,8 @@ declarations, its own sums. So it can be wrong only in its own way. What it hold
 - *booked over capacity*: an admission brought the entries of a node over a pool, a device's pool or a label;
 - *bound without entry*, *released while alive*: a live bound pod that the ledger of its node does not name;
 - *other devices*: the container was told other devices than the ledger says;
-- *task twice*: two live bound pods of one task; *ran again*: a pod of a finished task is bound;
+- *task twice*: two live bound pods of one task; *ran again*: a pod is bound of a task that is finished, or of which a
+  pod has succeeded;
 - *terminal changed*: a finished task got another phase.
 """
 
@@ -48,6 +49,8 @@ class _World:
     live: dict[str, Object] = field(default_factory=dict)
     """Bound pods of ours that have not ended, by UID."""
     phases: dict[str, str] = field(default_factory=dict)
+    succeeded: set[str] = field(default_factory=set)
+    """Tasks of which a pod has succeeded."""
 
 
 def judge(history: Iterable[Change]) -> list[Finding]:
@@ -112,6 +115,8 @@ def _pod(world: _World, verb: str, pod: Object) -> Said:
         return
     if verb == "DELETED" or pod.get("status", {}).get("phase") in TERMINAL:
         world.live.pop(meta["uid"], None)
+        if pod.get("status", {}).get("phase") == "Succeeded":
+            world.succeeded.add(task)
         return
     if meta["uid"] not in world.live:
         entry = world.entries[node].get(meta["uid"])
@@ -124,6 +129,8 @@ def _pod(world: _World, verb: str, pod: Object) -> Said:
             yield "task twice", f"pods {twin['metadata']['name']} and {meta['name']} of task {task} are both alive"
         if world.phases.get(task) in TERMINAL:
             yield "ran again", f"pod {meta['name']} of the finished task {task} was bound to {node}"
+        elif task in world.succeeded:
+            yield "ran again", f"pod {meta['name']} of task {task}, which had succeeded, was bound to {node}"
     world.live[meta["uid"]] = pod
 
 
