@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from gputask.controller import health, preflight
@@ -42,7 +42,8 @@ async def operating(
     transport: Transport = Counting(HttpTransport(connection), metrics)
     async with Client(connection, transport=transport) as client:
         await preflight.check(client)
-        elect, stands_by = always, lambda: False
+        elect: Elect = always
+        stands_by: Callable[[], bool] = bool
         if lease is not None:
             election = Election(client, Writes(client), lease, identity=own_identity())
             client = Client(connection, transport=LeaderOnly(transport, lambda: election.leading))
