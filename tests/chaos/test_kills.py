@@ -26,13 +26,13 @@ from support.operator import Object, gpu_node
 
 PROGRAM = Path(__file__).with_name("doomed.py")
 POINTS = ("create", "claim", "reserve", "bind", "confirm", "keep-room", "evict", "release", "end", "delete", "fence")
-RARE = ("keep-room", "evict", "fence")
+RARE = ("keep-room", "evict", "fence", "delete")
 SPEED = 10
 
 
 class Recreated:
-    """The Node of one task, and its ledger, are lost and made anew while the bind of its first pod is on its way: only
-    then is an unbound pod bumped, before the ledger of the new Node is rebuilt (protocol line 17)."""
+    """The Node of one task is deleted and made anew while the bind of its first pod is on its way: only then is an
+    unbound pod bumped, before the ledger of the new Node is rebuilt (protocol line 17)."""
 
     def __init__(self) -> None:
         self.cluster: LocalCluster | None = None
@@ -42,10 +42,7 @@ class Recreated:
         to_n3 = request.path.endswith("/binding") and b'"n3"' in request.body
         if to_n3 and self.cluster is not None and not self._done:
             self._done = True
-            merge, ledger = "application/merge-patch+json", "/apis/gputask.dev/v1alpha1/gpunodes/n3"
             self.cluster.api.handle(Request("DELETE", "/api/v1/nodes/n3", {}))
-            self.cluster.api.handle(Request("PATCH", ledger, {}, b'{"metadata":{"finalizers":null}}', merge))
-            self.cluster.api.handle(Request("DELETE", ledger, {}))
             self.cluster.create(LICENSED)
             await asyncio.sleep(1.0)
         return answer()
@@ -90,6 +87,9 @@ class Life:
     async def apply(self, manifests: list[Object]) -> None:
         for manifest in manifests:
             await self.client.create(GPUTASKS, manifest, "default")
+
+    async def suspend(self, name: str, *, suspend: bool) -> None:
+        await self.client.patch(GPUTASKS, name, {"spec": {"suspend": suspend}}, "default")
 
     async def phases(self) -> list[str]:
         tasks = (await self.client.list(GPUTASKS, "default")).items
@@ -149,7 +149,10 @@ async def killed(point: str, when: str, seed: int, folder: Path) -> bool:
         try:
             async with asyncio.timeout(60):
                 await _until(lambda: life.fill(5), operator)
+                await life.suspend("low-0", suspend=True)
                 await life.apply(high)
+                await _until(lambda: life.fill(3), operator)
+                await life.suspend("low-0", suspend=False)
                 await _until(life.over, operator)
                 was_killed = operator.returncode is not None
                 if was_killed:

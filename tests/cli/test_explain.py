@@ -78,9 +78,7 @@ def test_without_nodes_the_reason_says_so(explained: Explained) -> None:
 
 def test_a_task_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "ghost", "-f", write(tmp_path, node("n1"))]) == 2
-    assert capsys.readouterr().err == (
-        "gputask explain: default/ghost: no GpuTask of this name waits or runs in these files\n"
-    )
+    assert capsys.readouterr().err == ("gputask explain: default/ghost: no GpuTask of this name waits or runs here\n")
 
 
 def test_the_table_is_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,8 @@ class ReservedReason(StrEnum):
     HOLDING = "Holding"
     """Room is kept for this task; it starts when the rest of it is free."""
     SUSPENDED = "Suspended"
+    PAUSED = "Paused"
+    """Its namespace is paused: nothing of it starts."""
     BACK_OFF = "BackOff"
     POD_REFUSED = "PodRefused"
     """The API server refused the pod (quota, admission, template)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 GROUP = "gputask.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -23,6 +25,20 @@ RESOURCES_ANNOTATION = f"{GROUP}/resources"
 DEVICES_ANNOTATION = f"{GROUP}/devices"
 LIVES_UNTIL_ANNOTATION = f"{GROUP}/lives-until"
 """RFC 3339: when the node goes away. Absent = it stays."""
+
+# --- on Namespaces, written by whoever may ---------------------------------------------------------------
+
+QUEUE_ANNOTATION = f"{GROUP}/queue"
+
+
+class QueueMode(StrEnum):
+    """What becomes of the tasks of a namespace; without the annotation they run."""
+
+    HOLD = "Hold"
+    """Nothing new starts; what runs goes on."""
+    HOLD_AND_DRAIN = "HoldAndDrain"
+    """Nothing new starts, and what runs is evicted: it waits at its old rank."""
+
 
 # --- on pods that we make -----------------------------------------------------------------------
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gputask.api.conditions import Phase
 from gputask.api.times import rfc3339
+from gputask.cli.cluster import ask, everything
 from gputask.cli.errors import BadInputError, Exit
-from gputask.cli.files import load
+from gputask.cli.files import collect, load
 from gputask.cli.output import SCHEMA_VERSION, Format, show, warn
 from gputask.cli.plan import moment, snapshot_of
 from gputask.cli.scenarios import build
@@ -20,15 +22,16 @@ from gputask.planner.plan import plan
 from gputask.resources.amounts import format_amount
 
 
-def explain_task(name: str, files: Sequence[str], *, now: str | None, output: Format) -> Exit:
-    """Explain the task ``name`` (``namespace/name``, or a name in ``default``) as it stands in some files.
+def explain_task(name: str, files: Sequence[str], *, kubeconfig: Path | None, now: str | None, output: Format) -> Exit:
+    """Explain the task ``name`` (``namespace/name``, or a name in ``default``) as it stands in some files, or, without
+    any, on the cluster.
 
     :raises BadInputError: the files cannot be understood, or no task that has not ended has this name.
+    :raises NotReachableError: the cluster does not answer.
     """
-    if not files:
-        raise BadInputError("gputask explain: -f FILE: missing; give the files, or - for kubectl's output on stdin")
     start = moment(now)
-    loaded = build(load(files), now=start, simulated=False)
+    objects = load(files) if files else collect(ask("gputask explain", kubeconfig, everything))
+    loaded = build(objects, now=start, simulated=False)
     for line in loaded.warnings:
         warn(line)
     key = name if "/" in name else f"default/{name}"
@@ -50,7 +53,7 @@ def _shape(snapshot: Snapshot, key: str, start: float) -> dict[str, Any]:
         }
     ranked = [task.key for task in sorted(snapshot.tasks, key=lambda task: task.rank)]
     if key not in ranked:
-        raise BadInputError(f"gputask explain: {key}: no GpuTask of this name waits or runs in these files")
+        raise BadInputError(f"gputask explain: {key}: no GpuTask of this name waits or runs here")
     outcome, turn = plan(snapshot, 0.0), Turn(snapshot, 0.0, key)
     waiting = {entry.task.key: entry for entry in outcome.waiting}
     starts = {decision.task.key for decision in outcome.decisions if decision.action is Action.PLACE}

@@ -35,6 +35,10 @@ Files = Annotated[
     ),
 ]
 MoreFiles = Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More files.", show_default=False)]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="How to reach the cluster; $KUBECONFIG or the own pod's if absent."),
+]
 Now = Annotated[str | None, typer.Option(metavar="TIME", help="The present (RFC 3339); the clock's if absent.")]
 
 
@@ -51,13 +55,63 @@ def explain(
     *,
     task: Annotated[str, typer.Argument(metavar="TASK", help="NAMESPACE/NAME, or a name in namespace default.")],
     files: Files = None,
+    kubeconfig: Kubeconfig = None,
     now: Now = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Why a task of these files waits, for each node, variant and resource; and what would make it run."""
+    """Why a task waits, for each node, variant and resource, and what would make it run. Without files: on the
+    cluster."""
     from gputask.cli.explain import explain_task
 
-    return explain_task(task, files or (), now=now, output=output)
+    return explain_task(task, files or (), kubeconfig=kubeconfig, now=now, output=output)
+
+
+queue = typer.Typer(help="Who waits, in which order and why; and namespaces that are paused.")
+app.add_typer(queue, name="queue")
+Namespace = Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace.")]
+
+
+@queue.callback(invoke_without_command=True)
+def list_queue(
+    context: typer.Context,
+    *,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Only tasks of this namespace.")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """All waiting tasks in the order in which they are looked at, and what keeps each."""
+    from gputask.cli import queue
+
+    if context.invoked_subcommand is not None:
+        return Exit.FINE
+    return queue.list_queue(kubeconfig=kubeconfig, namespace=namespace, output=output)
+
+
+@queue.command()
+def pause(*, namespace: Namespace = "default", kubeconfig: Kubeconfig = None) -> int:
+    """Start nothing new of a namespace; what runs goes on."""
+    return _set_mode("Hold", namespace, kubeconfig)
+
+
+@queue.command()
+def drain(*, namespace: Namespace = "default", kubeconfig: Kubeconfig = None) -> int:
+    """Pause a namespace, and evict what runs there: it waits at its old rank."""
+    return _set_mode("HoldAndDrain", namespace, kubeconfig)
+
+
+@queue.command()
+def resume(*, namespace: Namespace = "default", kubeconfig: Kubeconfig = None) -> int:
+    """Let a namespace run again."""
+    return _set_mode(None, namespace, kubeconfig)
+
+
+def _set_mode(mode: str | None, namespace: str, kubeconfig: Path | None) -> int:
+    from gputask.api.names import QueueMode
+    from gputask.cli.queue import set_mode
+
+    return set_mode(QueueMode(mode) if mode else None, kubeconfig=kubeconfig, namespace=namespace)
 
 
 @app.command()
@@ -87,10 +141,7 @@ def simulate(
 @app.command()
 def operator(
     *,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="How to reach the cluster; $KUBECONFIG or the own pod's if absent."),
-    ] = None,
+    kubeconfig: Kubeconfig = None,
     metrics_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where they are served.")] = "0.0.0.0",
     metrics_port: Annotated[int, typer.Option(metavar="N", help="Port of /metrics, /healthz and /readyz.")] = 8080,
     leader_elect: Annotated[bool, typer.Option(help="Act only while this replica holds the Lease.")] = True,

@@ -41,6 +41,17 @@ def plan_tables(console: Console, outcome: Mapping[str, Any], messages: Mapping[
         console.print("No task waits.")
 
 
+def queue_table(console: Console, shape: Mapping[str, Any]) -> None:
+    """Who waits, in the order in which they are looked at."""
+    queue = _table("Waiting", "position", "task", "priority", "since", "reason", "message")
+    for row in shape["queue"]:
+        place = "-" if row["position"] is None else str(row["position"])
+        queue.add_row(place, row["task"], str(row["priority"]), row["since"], row["reason"] or "", row["message"])
+    _print(console, queue)
+    if not shape["queue"]:
+        console.print("No task waits.")
+
+
 def explain_tables(console: Console, shape: Mapping[str, Any]) -> None:
     """Where a task stands, why it does not start on each node, and what would make it start."""
     place = "" if shape["position"] is None else f", position {shape['position']}"

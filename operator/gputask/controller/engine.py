@@ -16,6 +16,7 @@ from gputask.api.conditions import ReservedReason
 from gputask.api.times import rfc3339
 from gputask.controller.backoff import Backoff, Refusal
 from gputask.controller.dispatch import Dispatch
+from gputask.controller.drains import Drains
 from gputask.controller.events import Events
 from gputask.controller.evictions import Evictions
 from gputask.controller.expiry import Expiry
@@ -179,13 +180,21 @@ class Engine:
             now=time.time,
         )
         self.expiry = Expiry(store=self.store, writes=self.writes, now=time.time, metrics=self.metrics)
+        self.drains = Drains(store=self.store, writes=self.writes, metrics=self.metrics)
         self._sweeps = WorkQueue("sweep", self.recovery.sweep, metrics=self.metrics)
         self._nodes = WorkQueue("node", self.gpunodes.reconcile, metrics=self.metrics)
         self.dispatch = Dispatch(
             dirty=self._dirty,
             snapshots=self.snapshots,
             backoff=self.backoff,
-            on_task=(self.statuses.look, self._sweeps.add, self.expiry.look, self.evictions.look, self.startup.look),
+            on_task=(
+                self.statuses.look,
+                self._sweeps.add,
+                self.expiry.look,
+                self.evictions.look,
+                self.startup.look,
+                self.drains.look,
+            ),
             on_node=(self._nodes.add,),
             metrics=self.metrics,
         )
@@ -226,6 +235,7 @@ class Engine:
             self.expiry,
             self.evictions,
             self.startup,
+            self.drains,
             self.loop,
         )
         self.metrics.leader.set(1)

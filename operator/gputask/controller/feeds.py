@@ -15,7 +15,7 @@ from gputask.controller.store import Store
 from gputask.kube.client import Client
 from gputask.kube.errors import KubeError, NotFound
 from gputask.kube.informer import Informer
-from gputask.kube.resources import BUDGETS, GPUNODES, GPUTASKS, NODES, PODS, PRIORITY_CLASSES, Resource
+from gputask.kube.resources import BUDGETS, GPUNODES, GPUTASKS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
 from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.pods import Manifest, uid_of
 
@@ -61,6 +61,13 @@ class Feeds:
             on_update=lambda _, new: _then(store.put_budget, on_budget)(new),
             on_delete=_then(store.drop_budget, on_budget),
         )
+        self._namespaces = Informer(
+            client,
+            NAMESPACES,
+            on_add=store.put_namespace,
+            on_update=lambda _, new: store.put_namespace(new),
+            on_delete=store.drop_namespace,
+        )
         self._kopf = KopfWatch(
             client.connection,
             on_task=_changed(store.put_task, store.drop_task),
@@ -71,7 +78,7 @@ class Feeds:
         """Returns when the store shows the cluster as it was after this call (protocol line 18)."""
         group.create_task(self._gpunodes.run())
         await self._gpunodes.synced.wait()  # first: every pod that the ledgers name is then in the later list
-        for informer in (self._pods, self._priority_classes, self._budgets):
+        for informer in (self._pods, self._priority_classes, self._budgets, self._namespaces):
             group.create_task(informer.run())
             await informer.synced.wait()
         group.create_task(self._kopf.run())
@@ -84,7 +91,7 @@ class Feeds:
 
         :raises KubeError: not done; to be tried again.
         """
-        for informer in (self._gpunodes, self._pods, self._priority_classes, self._budgets):
+        for informer in (self._gpunodes, self._pods, self._priority_classes, self._budgets, self._namespaces):
             await informer.refresh()
         await self.resync()
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from gputask.api.conditions import Phase, ReservedReason
 from gputask.api.gputask import GpuTask
+from gputask.api.names import QueueMode
 from gputask.api.times import epoch
 from gputask.controller.backoff import Backoff, Refusal
 from gputask.controller.store import Store
@@ -33,6 +34,8 @@ class Standing(StrEnum):
     SUSPENDED = "Suspended"
     PAUSED = "Paused"
     """In back-off after an error: it neither holds nor starts."""
+    HELD = "Held"
+    """Its namespace is paused."""
     INVALID = "Invalid"
     FINISHED = "Finished"
     DELETED = "Deleted"
@@ -141,6 +144,8 @@ class TaskQueue:
             return Standing.INVALID
         if (manifest.get("spec") or {}).get("suspend"):
             return Standing.SUSPENDED
+        if self._store.queue_modes.get(manifest["metadata"].get("namespace") or "default") in tuple(QueueMode):
+            return Standing.HELD
         self._keep_pause(uid, status)
         return Standing.PAUSED if self._backoff.refusal(uid) is not None else Standing.WAITING
 

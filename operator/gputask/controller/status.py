@@ -128,6 +128,9 @@ def _reserved(view: View) -> Condition:
         return Condition(TaskCondition.RESERVED, True, ReservedReason.RESERVED, text)
     if view.known.standing is Standing.SUSPENDED:
         return Condition(TaskCondition.RESERVED, False, ReservedReason.SUSPENDED, "spec.suspend is true")
+    if view.known.standing is Standing.HELD:
+        text = "its namespace is paused; gputask queue resume lets it run"
+        return Condition(TaskCondition.RESERVED, False, ReservedReason.PAUSED, text)
     if view.refusal is not None:
         return Condition(TaskCondition.RESERVED, False, view.refusal.reason, view.refusal.message)
     if view.room is not None:

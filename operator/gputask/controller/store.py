@@ -12,6 +12,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gputask.api.names import QUEUE_ANNOTATION
 from gputask.ledger.pods import Manifest, task_uid_of, uid_of
 from gputask.translate.budgets import Budget, budget_of
 
@@ -66,6 +67,8 @@ class Store:
         self.priority_classes: dict[str, int] = {}
         self.budgets: dict[str, dict[str, Budget]] = {}
         """By namespace, then by name."""
+        self.queue_modes: dict[str, str] = {}
+        """The queue annotation of each namespace that has one."""
         self._pods_on_node: defaultdict[str, set[str]] = defaultdict(set)
         self._pods_of_task: defaultdict[str, set[str]] = defaultdict(set)
         self._uid_of_task: dict[str, str] = {}
@@ -181,6 +184,24 @@ class Store:
         namespace = manifest["metadata"]["namespace"]
         if self.budgets.get(namespace, {}).pop(name_of(manifest), None) is not None:
             self._mark_counted(namespace)
+
+    def put_namespace(self, namespace: Manifest) -> None:
+        mode = (namespace["metadata"].get("annotations") or {}).get(QUEUE_ANNOTATION)
+        self._set_queue_mode(name_of(namespace), mode)
+
+    def drop_namespace(self, namespace: Manifest) -> None:
+        self._set_queue_mode(name_of(namespace), None)
+
+    def _set_queue_mode(self, namespace: str, mode: str | None) -> None:
+        if self.queue_modes.get(namespace) == mode:
+            return
+        if mode is None:
+            del self.queue_modes[namespace]
+        else:
+            self.queue_modes[namespace] = mode
+        for uid, task in self.tasks.items():
+            if task["metadata"].get("namespace") == namespace:
+                self._mark(task=uid)
 
     def budgets_of(self, pod: Manifest) -> tuple[str, ...]:
         """The budgets that count a pod, as ``namespace/name``."""

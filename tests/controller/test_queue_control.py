@@ -1,0 +1,130 @@
+"""Namespaces that are paused, drained and resumed; what ``gputask queue`` and ``gputask explain`` say of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from gputask.cli.main import run
+from gputask.kube.client import Client
+from gputask.kube.resources import NAMESPACES, PODS
+from gputask.local.cluster import LocalCluster
+from support.controller import on_device, task, variant
+from support.local import eventually
+from support.operator import Object, World, gpu_node, operated, operated_by
+
+Said = tuple[int, str, str]
+
+
+class Command:
+    """``gputask`` in this process, on one cluster."""
+
+    def __init__(self, kubeconfig: Path, captured: pytest.CaptureFixture[str]) -> None:
+        self._kubeconfig = kubeconfig
+        self._captured = captured
+
+    async def __call__(self, *arguments: str) -> Said:
+        self._captured.readouterr()
+        code = await asyncio.to_thread(run, [*arguments, "--kubeconfig", str(self._kubeconfig)])
+        out, err = self._captured.readouterr()
+        return code, out, err
+
+
+def command(world: World, folder: Path, captured: pytest.CaptureFixture[str]) -> Command:
+    return Command(world.cluster.write_kubeconfig(folder / "kubeconfig"), captured)
+
+
+async def waits_for(world: World, name: str, reason: str) -> None:
+    async def so() -> bool:
+        return (await world.condition(name, "Reserved")).get("reason") == reason
+
+    await eventually(so)
+
+
+async def test_a_paused_namespace_starts_nothing_until_it_is_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with operated(gpu_node(cpu=2), speed=20) as world:
+        gputask = command(world, tmp_path, capsys)
+        await world.apply(task("runs"))
+        await world.reaches("runs", "Running")
+        assert (await gputask("queue", "pause"))[:2] == (0, "namespace/default Hold\n")
+        await world.apply(task("waits", priority=9))
+        await waits_for(world, "waits", "Paused")
+        assert (await world.status("runs"))["phase"] == "Running"
+        other = await world.client.create(NAMESPACES, {"metadata": {"name": "other"}})
+        free = task("free", priority=1)
+        free["metadata"]["namespace"] = "other"
+        await world.apply(free)
+
+        async def started() -> bool:
+            pods = (await world.client.list(PODS, other["metadata"]["name"])).items
+            return any(pod["status"].get("phase") == "Running" for pod in pods)
+
+        await eventually(started)  # nothing is held for a task of a paused namespace
+        await gputask("queue", "resume")
+        await world.reaches("waits", "Running", "Preempting")
+
+
+async def test_a_drained_namespace_stops_and_waits_at_its_old_rank_over_a_restart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with LocalCluster(nodes=[gpu_node()], history=True, speed=20) as local, Client(local.connection) as client:
+        async with operated_by(local, client) as world:
+            gputask = command(world, tmp_path, capsys)
+            await world.apply(task("t", grace=1))
+            await world.reaches("t", "Running")
+            await gputask("queue", "drain", "-n", "default")
+            found = await world.reaches("t", "Pending")
+            assert (found["evictions"], found.get("crashes")) == (1, None)
+            await world.ledger_is("n1", ())
+        async with operated_by(local, client) as world:
+            await waits_for(world, "t", "Paused")
+            await gputask("queue", "resume")
+            await world.reaches("t", "Running")
+            world.judged()
+
+
+async def test_the_queue_tells_position_and_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with operated(gpu_node(cards={"a": {"gpuMemoryMB": 8000}}), speed=20) as world:
+        gputask = command(world, tmp_path, capsys)
+        wants = [on_device(gpuMemoryMB=8000)]
+        await world.apply(task("runs", priority=9, variants=wants))
+        await world.reaches("runs", "Running")
+        await world.apply(task("low", variants=wants), task("high", priority=5, variants=wants))
+        await world.apply(task("never", priority=1, variants=[variant(cpu=999)]), task("off", suspend=True))
+        for name, reason in (("low", "Short"), ("high", "Holding"), ("never", "Short"), ("off", "Suspended")):
+            await waits_for(world, name, reason)
+        code, out, _ = await gputask("queue", "-o", "json")
+        rows: list[Object] = json.loads(out)["queue"]
+        assert code == 0
+        assert [(row["position"], row["task"], row["priority"], row["reason"]) for row in rows] == [
+            (1, "default/high", 5, "Holding"),
+            (2, "default/never", 1, "Short"),
+            (3, "default/low", 0, "Short"),
+            (None, "default/off", 0, "Suspended"),
+        ]
+        code, out, _ = await gputask("queue")
+        assert "default/high" in out
+
+        code, out, _ = await gputask("explain", "low", "-o", "json")
+        shape = json.loads(out)
+        assert (code, shape["position"], shape["feasible"]) == (0, 3, True)
+        assert shape["wouldRunIf"][0]["heldBy"]
+        assert (await gputask("explain", "never", "-o", "json"))[0] == 1
+        code, _, err = await gputask("explain", "nobody")
+        assert (code, "no GpuTask of this name" in err) == (2, True)
+
+
+async def test_a_cluster_that_does_not_answer_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with LocalCluster() as local:
+        kubeconfig = local.write_kubeconfig(tmp_path / "kubeconfig")
+    gputask = Command(kubeconfig, capsys)
+    for arguments in (("queue",), ("explain", "t"), ("queue", "pause")):
+        code, out, err = await gputask(*arguments)
+        assert (code, out, err.count("\n")) == (3, "", 1)
