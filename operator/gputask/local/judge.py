@@ -115,7 +115,7 @@ def _pod(world: _World, verb: str, pod: Object) -> Said:
         return
     if verb == "DELETED" or pod.get("status", {}).get("phase") in TERMINAL:
         world.live.pop(meta["uid"], None)
-        if pod.get("status", {}).get("phase") == "Succeeded":
+        if pod.get("status", {}).get("phase") == "Succeeded" and not meta.get("deletionTimestamp"):
             world.succeeded.add(task)
         return
     if meta["uid"] not in world.live:
