@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gputask.local import controllers
+from gputask.local import controllers, pod_gc
 from gputask.local.controllers import Controllers
 from support.local import Direct, crd, node, pod, widget
 
@@ -145,11 +145,65 @@ class TestLostNodes:
         assert phases == ["Pending", "Failed", "Failed"]
 
     async def test_pods_bound_to_a_node_that_never_comes_go_later(self, direct, monkeypatch):
-        monkeypatch.setattr(controllers, "LOST_NODE_SECONDS", 0.0)
+        monkeypatch.setattr(pod_gc, "LOST_NODE_SECONDS", 0.0)
         direct.ok("POST", PODS, pod(nodeName="nowhere"))
         assert names(direct, PODS) == ["p1"]
         await settled()
         assert names(direct, PODS) == []
+
+
+class TestOutOfService:
+    """A node that is not Ready and has the taint: its pods cannot run any more, whatever its kubelet would say."""
+
+    def out(self, direct, effect: str, ready: str = "Unknown") -> None:
+        condition = {"conditions": [{"type": "Ready", "status": ready}]}
+        direct.ok("PATCH", f"{NODES}/n1/status", {"status": condition}, type="strategic-merge")
+        taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": effect}
+        direct.ok("PATCH", f"{NODES}/n1", {"spec": {"taints": [taint]}}, type="strategic-merge")
+
+    def said(self, direct, name: str = "p1") -> list[tuple]:
+        """Phase and disruption reason of the pod in all its versions, without repetitions."""
+        found = []
+        for _, verb, kind, obj in direct.api.store.history:
+            if (kind, obj["metadata"]["name"]) == ("Pod", name):
+                reasons = [
+                    c["reason"] for c in obj["status"].get("conditions") or () if c["type"] == "DisruptionTarget"
+                ]
+                found.append((verb if verb == "DELETED" else obj["status"]["phase"], *reasons))
+        return list(dict.fromkeys(found))
+
+    async def test_with_no_execute_fails_and_removes_the_pods(self, direct):
+        direct.ok("POST", NODES, node())
+        direct.ok("POST", PODS, pod(nodeName="n1"))
+        self.out(direct, "NoExecute")
+        await settled()
+        by = "DeletionByTaintManager"
+        assert self.said(direct) == [("Pending",), ("Pending", by), ("Failed", by), ("DELETED", by)]
+
+    async def test_removes_only_what_is_being_deleted_otherwise(self, direct):
+        direct.ok("POST", NODES, node())
+        for name in ("p1", "p2"):
+            direct.ok("POST", PODS, pod(name, nodeName="n1"))
+        self.out(direct, "NoSchedule")
+        direct.ok("DELETE", f"{PODS}/p1")
+        await settled()
+        assert names(direct, PODS) == ["p2"]
+        assert self.said(direct) == [("Pending",), ("Failed",), ("DELETED",)]
+
+    async def test_leaves_it_to_the_kubelet_of_a_node_that_is_ready(self, direct):
+        direct.ok("POST", NODES, node())
+        direct.ok("POST", PODS, pod(nodeName="n1"))
+        self.out(direct, "NoExecute", ready="True")
+        await settled()
+        assert direct.ok("GET", f"{PODS}/p1")["metadata"]["deletionGracePeriodSeconds"] == 30
+
+    async def test_leaves_pods_that_tolerate_it(self, direct):
+        direct.ok("POST", NODES, node())
+        tolerant = {"key": "node.kubernetes.io/out-of-service", "operator": "Exists"}
+        direct.ok("POST", PODS, pod(nodeName="n1", tolerations=[tolerant]))
+        self.out(direct, "NoExecute")
+        await settled()
+        assert "deletionTimestamp" not in direct.ok("GET", f"{PODS}/p1")["metadata"]
 
 
 class TestTaints:

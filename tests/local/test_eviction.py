@@ -8,9 +8,11 @@ import pytest
 from gputask.local.cluster import LocalCluster
 from gputask.local.controllers import Controllers
 from support.kubectl import Kubectl, needs_kubectl
-from support.local import Direct, eventually, node, pod
+from support.local import Direct, crd, eventually, node, pod, widget
 
 PODS = "/api/v1/namespaces/default/pods"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WIDGETS = "/apis/example.dev/v1/namespaces/default/widgets"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
@@ -27,10 +29,15 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def running(direct: Direct, name: str, **labels: str) -> dict:
-    made = direct.ok("POST", PODS, pod(name, meta={"labels": labels}, nodeName="n1"))
-    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    return direct.ok("PATCH", f"{PODS}/{name}/status", {"status": status}, type="merge") | {"uid": made}
+def running(direct: Direct, name: str, *, ready: str = "True", owner: dict | None = None, **labels: str) -> None:
+    meta: dict = {"labels": labels}
+    if owner is not None:
+        head = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
+        named = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+        meta["ownerReferences"] = [{**head, **named, "controller": True}]
+    direct.ok("POST", PODS, pod(name, meta=meta, nodeName="n1"))
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}
+    direct.ok("PATCH", f"{PODS}/{name}/status", {"status": status}, type="merge")
 
 
 def budget(name: str = "b1", selector: dict | None = None, **spec) -> dict:
@@ -50,6 +57,13 @@ def evict(direct: Direct, name: str, **options) -> tuple[int, dict]:
 
 def allowed(direct: Direct, name: str = "b1") -> int:
     return direct.ok("GET", f"{BUDGETS}/{name}")["status"]["disruptionsAllowed"]
+
+
+def disruption_allowed(direct: Direct) -> tuple[str, str]:
+    """Reason and message of the budget's only condition."""
+    [condition] = direct.ok("GET", f"{BUDGETS}/b1")["status"]["conditions"]
+    assert condition["type"] == "DisruptionAllowed"
+    return condition["reason"], condition["message"]
 
 
 class TestEviction:
@@ -108,6 +122,7 @@ class TestBudgets:
         direct.ok("POST", BUDGETS, budget(minAvailable=0))
         status, answer = evict(direct, "p1")
         assert status == 429
+        assert direct.reply("POST", f"{PODS}/p1/eviction", eviction("p1")).retry_after == 10
         assert "still being processed" in answer["details"]["causes"][0]["message"]
 
     async def test_two_of_them_are_an_error(self, direct):
@@ -116,8 +131,10 @@ class TestBudgets:
             direct.ok("POST", BUDGETS, budget(name, minAvailable=0))
         await settled()
         status, answer = evict(direct, "p1")
-        assert status == 500
-        assert "more than one PodDisruptionBudget" in answer["message"]
+        assert (status, answer.get("reason")) == (500, None)
+        assert answer["message"] == (
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
 
     async def test_do_not_keep_what_has_ended(self, direct):
         running(direct, "p1", app="a")
@@ -132,9 +149,67 @@ class TestBudgets:
         await settled()
         assert allowed(direct) == 0
 
-    async def test_with_both_limits_are_refused(self, direct):
-        status = direct.fails("POST", BUDGETS, budget(minAvailable=1, maxUnavailable=1))
+    async def test_in_percent_say_why_they_cannot_be_calculated(self, direct):
+        direct.ok("POST", CRDS, crd({"type": "object"}))
+        owner = direct.ok("POST", WIDGETS, widget())
+        running(direct, "p1", app="a", owner=owner)
+        direct.ok("POST", BUDGETS, budget(minAvailable="50%"))
+        await settled()
+        assert disruption_allowed(direct) == (
+            "SyncFailed",
+            "widgets.example.dev does not implement the scale subresource",
+        )
+        assert evict(direct, "p1")[0] == 429
+
+    @pytest.mark.parametrize(
+        ("limit", "expected"),
+        [({"minAvailable": "50%"}, 2), ({"maxUnavailable": "50%"}, 1), ({"maxUnavailable": 1}, 2), ({}, 0)],
+    )
+    async def test_ask_for_a_share_of_the_scale_of_the_controllers(self, direct, limit, expected):
+        scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+        schema = {"type": "object", "properties": {"replicas": {"type": "integer"}}}
+        direct.ok("POST", CRDS, crd(schema, subresources={"status": {}, "scale": scale}))
+        owner = direct.ok("POST", WIDGETS, widget(replicas=3))
+        running(direct, "p1", app="a", owner=owner)
+        direct.ok("POST", BUDGETS, budget(**limit))
+        await settled()
+        assert direct.ok("GET", f"{BUDGETS}/b1")["status"]["desiredHealthy"] == expected
+
+    async def test_say_whether_they_allow_a_disruption(self, direct):
+        running(direct, "p1", app="a")
+        direct.ok("POST", BUDGETS, budget(minAvailable=0))
+        await settled()
+        assert disruption_allowed(direct) == ("SufficientPods", "")
+        evict(direct, "p1")
+        assert disruption_allowed(direct) == ("InsufficientPods", "")
+
+    async def test_guard_a_dry_run_as_well(self, direct):
+        running(direct, "p1", app="a")
+        direct.ok("POST", BUDGETS, budget(minAvailable=1))
+        await settled()
+        assert evict(direct, "p1", dryRun=["All"])[0] == 429
+
+    @pytest.mark.parametrize(("policy", "code"), [(None, 429), ("IfHealthyBudget", 429), ("AlwaysAllow", 201)])
+    async def test_let_unhealthy_pods_go_if_they_say_so(self, direct, policy, code):
+        running(direct, "p1", app="a", ready="False")
+        direct.ok("POST", BUDGETS, budget(minAvailable=1, **({"unhealthyPodEvictionPolicy": policy} if policy else {})))
+        await settled()
+        assert evict(direct, "p1")[0] == code
+
+    @pytest.mark.parametrize(
+        ("spec", "said"),
+        [
+            ({"minAvailable": 1, "maxUnavailable": 1}, "cannot be both set"),
+            ({"minAvailable": -1}, "must be greater than or equal to 0"),
+            ({"maxUnavailable": "half"}, "a valid percent string must be a numeric string"),
+            ({"maxUnavailable": "101%"}, "must not be greater than 100%"),
+            ({"unhealthyPodEvictionPolicy": "Never"}, 'supported values: "AlwaysAllow", "IfHealthyBudget"'),
+        ],
+    )
+    async def test_that_make_no_sense_are_refused(self, direct, spec, said):
+        status = direct.fails("POST", BUDGETS, budget(**spec))
         assert (status["code"], status["reason"]) == (422, "Invalid")
+        assert said in status["message"]
 
     @pytest.mark.parametrize(
         ("selector", "expected"),

@@ -7,10 +7,13 @@ import pytest
 from gputask.kube.client import Client
 from gputask.kube.errors import NotFound
 from gputask.kube.resources import NODES, PODS
+from gputask.local import kubelet
 from gputask.local.clock import Clock
 from gputask.local.cluster import LocalCluster
+from gputask.local.link import Link
 from gputask.local.pod_worker import PodWorker
 from gputask.local.statuses import StatusError
+from gputask.local.store import Event
 from support.local import eventually, node, pod
 
 
@@ -43,13 +46,33 @@ class Bench:
     def __init__(self, cluster: LocalCluster, client: Client, clock: StoppedClock) -> None:
         self.cluster, self.client, self.clock = cluster, client, clock
 
-    async def run(self, body: dict) -> dict:
-        """Creates and binds a pod; returns when its containers run."""
-        created = await self.client.create(PODS, body, "default")
-        meta = created["metadata"]
+    async def bind(self, body: dict) -> None:
+        """Creates and binds a pod."""
+        meta = (await self.client.create(PODS, body, "default"))["metadata"]
         version = meta["resourceVersion"]
         await self.client.bind("default", meta["name"], "n1", uid=meta["uid"], resource_version=version)
-        return await self.reaches("Running", meta["name"])
+
+    async def run(self, body: dict) -> dict:
+        """Creates and binds a pod; returns when its containers run."""
+        await self.bind(body)
+        return await self.reaches("Running", body["metadata"]["name"])
+
+    async def annotate(self, **marks: str | None) -> None:
+        """Sets sim.gputask.dev annotations of the node."""
+        body = {"metadata": {"annotations": {f"sim.gputask.dev/{key}": value for key, value in marks.items()}}}
+        await self.client.patch(NODES, "n1", body)
+
+    async def is_ready(self, status: str) -> dict:
+        """The node's Ready condition, once it has this status."""
+
+        async def look() -> dict | None:
+            found = (await self.client.get(NODES, "n1"))["status"].get("conditions") or [{}]
+            return found[0] if found[0].get("status") == status else None
+
+        return await eventually(look)
+
+    async def pod(self, name: str = "p1") -> dict:
+        return await self.client.get(PODS, name, "default")
 
     async def reaches(self, phase: str, name: str = "p1") -> dict:
         async def look() -> dict | None:
@@ -214,8 +237,229 @@ async def test_a_kubelet_that_has_not_heard_of_the_deletion_leaves_the_namesake_
     stale = await bench.client.create(PODS, pod(sim={"runs": "0"}), "default")
     await bench.client.delete(PODS, "p1", "default")
     new = await bench.client.create(PODS, pod(), "default")
-    await PodWorker(stale, bench.client, bench.clock, on_start=lambda _: None).run()
+    await PodWorker(stale, bench.client, bench.clock, Link(), on_start=lambda _: None).run()
     assert await bench.client.get(PODS, "p1", "default") == new
+
+
+class TestAdmission:
+    """A kubelet fails what its node cannot hold; who bound it there is not asked."""
+
+    def asking(self, name: str = "p1", **requests: str) -> dict:
+        container = {"name": "main", "image": "busybox", "resources": {"requests": requests}}
+        return pod(name, containers=[container])
+
+    @pytest.mark.parametrize(
+        ("asked", "reason", "said"),
+        [
+            ({"cpu": "8500m"}, "OutOfcpu", "cpu, requested: 8500, used: 2000, capacity: 8000"),
+            ({"cpu": "6001m", "memory": "64Gi"}, "OutOfcpu", "cpu, requested: 6001, used: 2000, capacity: 8000"),
+            ({"memory": "32Gi"}, "OutOfmemory", "memory, requested: 34359738368, used: 1048576, capacity: 34359738368"),
+            (
+                {"example.dev/card": "2"},
+                "OutOfexample.dev/card",
+                "example.dev/card, requested: 2, used: 0, capacity: 1",
+            ),
+        ],
+    )
+    async def test_of_what_does_not_fit_fails_with_the_kubelets_words(self, bench, asked, reason, said):
+        card = {"status": {"allocatable": {"example.dev/card": "1"}}}
+        await bench.client.patch(NODES, "n1", card, subresource="status")
+        await bench.quiet()
+        await bench.run(self.asking("other", cpu="2", memory="1Mi"))
+        await bench.bind(self.asking(**asked))
+        status = (await bench.reaches("Failed"))["status"]
+        assert status["reason"] == reason
+        assert status["message"] == f"Pod was rejected: Node didn't have enough resource: {said}"
+        assert "containerStatuses" not in status
+        assert bench.phases() == ["Pending", "Failed"]
+
+    async def test_fills_the_node_to_the_last_unit_and_no_further(self, bench):
+        await bench.run(self.asking("a", cpu="5"))
+        await bench.run(self.asking("b", cpu="3"))
+        await bench.bind(self.asking("c", cpu="1m"))
+        await bench.reaches("Failed", "c")
+
+    async def test_counts_pods(self, bench):
+        await bench.client.patch(NODES, "n1", {"status": {"allocatable": {"pods": "1"}}}, subresource="status")
+        await bench.quiet()
+        await bench.run(pod("first"))
+        await bench.bind(pod())
+        status = (await bench.reaches("Failed"))["status"]
+        assert (status["reason"], status["message"]) == (
+            "OutOfpods",
+            "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1",
+        )
+
+    async def test_is_of_what_runs_and_not_of_what_has_ended(self, bench):
+        await bench.run(self.asking("first", cpu="8") | {"metadata": pod("first", sim={"runs": "5"})["metadata"]})
+        bench.clock.move(5)
+        await bench.reaches("Succeeded", "first")
+        await bench.run(self.asking(cpu="8"))
+
+    async def test_has_the_room_of_a_deleted_pod_as_soon_as_its_end_is_known(self, bench):
+        await bench.run(self.asking("first", cpu="8"))
+
+        def bind_at_once(resource: str, event: Event) -> None:
+            was = event.before.obj["status"]["phase"] if event.before else ""
+            if resource == "pods" and (was, event.now.obj["status"]["phase"]) == ("Running", "Failed"):
+                late = self.asking(cpu="8")
+                late["spec"]["nodeName"] = "n1"
+                bench.cluster.create(late)
+
+        bench.cluster.store.listeners.append(bind_at_once)
+        await bench.client.delete(PODS, "first", "default")
+        await bench.quiet()
+        bench.clock.move(30)
+        await bench.reaches("Running")
+
+    async def test_of_a_stopping_pod_waits_for_its_end(self, bench):
+        await bench.run(self.asking("first", cpu="8"))
+        await bench.client.delete(PODS, "first", "default")
+        await bench.bind(self.asking(cpu="8"))
+        await bench.reaches("Failed")
+
+    async def test_does_not_ask_for_resources_that_the_node_does_not_know(self, bench):
+        await bench.run(self.asking(**{"example.dev/card": "2"}))
+
+
+class TestStart:
+    async def test_takes_as_long_as_it_is_told(self, bench):
+        await bench.bind(pod(sim={"starts": "5", "runs": "2"}))
+        await bench.quiet()
+        bench.clock.move(4.9)
+        await bench.quiet()
+        status = (await bench.pod())["status"]
+        assert status["phase"] == "Pending"
+        assert status["containerStatuses"][0]["state"] == {"waiting": {"reason": "ContainerCreating"}}
+        bench.clock.move(0.1)
+        await bench.reaches("Running")
+        bench.clock.move(2)
+        await bench.reaches("Succeeded")
+
+    async def test_never_comes_of_an_image_that_cannot_be_pulled(self, bench):
+        await bench.bind(pod(sim={"starts": "never"}))
+        await bench.quiet()
+        bench.clock.move(100_000)
+        await bench.quiet()
+        status = (await bench.pod())["status"]
+        assert status["phase"] == "Pending"
+        assert status["containerStatuses"][0]["state"] == {"waiting": {"reason": "ImagePullBackOff"}}
+        assert [c["status"] for c in status["conditions"] if c["type"] == "Ready"] == ["False"]
+
+    @pytest.mark.parametrize("starts", ["5", "never"])
+    async def test_that_is_waited_for_needs_no_grace_when_the_pod_is_deleted(self, bench, starts):
+        await bench.bind(pod(sim={"starts": starts}))
+        await bench.quiet()
+        await bench.client.delete(PODS, "p1", "default")
+        await bench.gone()
+        assert bench.phases() == ["Pending", "Failed", "DELETED"]
+
+    async def test_counts_for_the_deadline(self, bench):
+        await bench.bind(pod(sim={"starts": "never"}, activeDeadlineSeconds=20))
+        await bench.quiet()
+        bench.clock.move(20)
+        assert (await bench.reaches("Failed"))["status"]["reason"] == "DeadlineExceeded"
+
+
+class TestSilence:
+    """A node whose kubelet is cut off: what runs there runs on, and nobody hears of it."""
+
+    async def silent(self, bench) -> None:
+        await bench.annotate(silent="true")
+        await bench.quiet()
+
+    async def test_makes_the_node_unknown_and_its_pods_unready_after_a_while(self, bench):
+        await bench.run(pod())
+        await self.silent(bench)
+        bench.clock.move(kubelet.MONITOR_SECONDS - 1)
+        await bench.quiet()
+        await bench.is_ready("True")
+        bench.clock.move(1)
+        condition = await bench.is_ready("Unknown")
+        assert (condition["reason"], condition["message"]) == (
+            "NodeStatusUnknown",
+            "Kubelet stopped posting node status.",
+        )
+        await bench.quiet()
+        taints = (await bench.client.get(NODES, "n1"))["spec"]["taints"]
+        assert [(t["key"], t["effect"]) for t in taints] == [("node.kubernetes.io/unreachable", "NoSchedule")]
+        status = (await bench.pod())["status"]
+        assert status["phase"] == "Running"
+        assert [c["status"] for c in status["conditions"] if c["type"] == "Ready"] == ["False"]
+
+    async def test_that_ends_soon_is_no_matter(self, bench):
+        await self.silent(bench)
+        bench.clock.move(kubelet.MONITOR_SECONDS - 1)
+        await bench.annotate(silent=None)
+        await bench.quiet()
+        bench.clock.move(10)
+        await bench.quiet()
+        said = [
+            o["status"]["conditions"][0]["status"] for *_, o in bench.of("Node", "n1") if o["status"].get("conditions")
+        ]
+        assert set(said) == {"True"}
+
+    async def test_lets_deletions_hang_until_the_kubelet_hears_of_them(self, bench):
+        await bench.run(pod(terminationGracePeriodSeconds=7))
+        await self.silent(bench)
+        await bench.client.delete(PODS, "p1", "default")
+        bench.clock.move(1_000)
+        await bench.quiet()
+        hanging = await bench.pod()
+        assert hanging["metadata"]["deletionTimestamp"]
+        assert hanging["status"]["phase"] == "Running"
+        await bench.annotate(silent=None)
+        await bench.quiet()
+        bench.clock.move(7)
+        await bench.gone()
+
+    async def test_hides_the_end_of_a_pod_until_it_is_over(self, bench):
+        await bench.run(pod(sim={"runs": "5"}))
+        await self.silent(bench)
+        bench.clock.move(5)
+        await bench.quiet()
+        assert (await bench.pod())["status"]["phase"] == "Running"
+        await bench.annotate(silent=None)
+        await bench.reaches("Succeeded")
+
+    async def test_ends_with_all_as_it_was(self, bench):
+        await bench.run(pod())
+        await self.silent(bench)
+        bench.clock.move(kubelet.MONITOR_SECONDS)
+        await bench.is_ready("Unknown")
+        await bench.annotate(silent=None)
+        await bench.is_ready("True")
+        await bench.quiet()
+        assert "taints" not in (await bench.client.get(NODES, "n1"))["spec"]
+        status = (await bench.pod())["status"]
+        assert [c["status"] for c in status["conditions"] if c["type"] == "Ready"] == ["True"]
+
+    async def test_keeps_new_pods_from_starting(self, bench):
+        await self.silent(bench)
+        await bench.bind(pod())
+        await bench.quiet()
+        assert (await bench.pod())["status"]["phase"] == "Pending"
+        await bench.annotate(silent=None)
+        await bench.reaches("Running")
+
+    async def test_ends_pods_that_were_removed_meanwhile(self, bench):
+        await bench.run(TestAdmission().asking("first", cpu="8"))
+        await self.silent(bench)
+        await bench.client.delete(PODS, "first", "default", grace_seconds=0)
+        await bench.annotate(silent=None)
+        await bench.quiet()
+        await bench.run(TestAdmission().asking(cpu="8"))
+
+    async def test_is_overruled_by_the_taint_out_of_service(self, bench):
+        await bench.run(pod())
+        await self.silent(bench)
+        bench.clock.move(kubelet.MONITOR_SECONDS)
+        await bench.is_ready("Unknown")
+        taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+        found = await bench.client.get(NODES, "n1")
+        await bench.client.patch(NODES, "n1", {"spec": {"taints": [*found["spec"].get("taints", []), taint]}})
+        await bench.gone()
+        assert bench.phases() == ["Pending", "Running", "Failed", "DELETED"]
 
 
 async def test_many_pods_on_many_nodes_all_end(bench):

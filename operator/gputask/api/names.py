@@ -54,9 +54,13 @@ SIM_PREFIX = f"sim.{GROUP}/"
 SIM_RUNS = f"{SIM_PREFIX}runs"
 SIM_EXIT_CODE = f"{SIM_PREFIX}exit-code"
 SIM_STOPS = f"{SIM_PREFIX}stops"
+SIM_STARTS = f"{SIM_PREFIX}starts"
+"""Seconds between the bind and the start of the containers, or ``never``: their image cannot be pulled."""
 SIM_AT = f"{SIM_PREFIX}at"
 SIM_UNTIL = f"{SIM_PREFIX}until"
 SIM_NODE = f"{SIM_PREFIX}node"
+SIM_SILENT = f"{SIM_PREFIX}silent"
+"""On a Node, "true": its kubelet is cut off. It hears nothing and says nothing until this goes away."""
 SIM_DRAIN = f"{SIM_PREFIX}drain"
 
 # --- environment of the containers ----------------------------------------------------------------

@@ -44,12 +44,13 @@ Log = Callable[[Object, str | None], str]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply: a body, or the pieces of a watch."""
+    """One reply: a body, or the pieces of a watch. retry_after: seconds, for clients that would repeat at once."""
 
     status: int
     body: bytes = b""
     content_type: str = JSON
     warnings: tuple[str, ...] = ()
+    retry_after: int = 0
     stream: AsyncIterator[bytes] | None = None
 
 
@@ -92,7 +93,8 @@ class Api:
         try:
             return self._answer(request)
         except StatusError as error:
-            return Reply(error.code, encode(error.body()))
+            retry = (error.details or {}).get("retryAfterSeconds", 0)
+            return Reply(error.code, encode(error.body()), retry_after=retry)
         except Exception as error:
             # A fault of this server, but no reason for a client to see anything else than a Status.
             logger.exception("%s %s", request.method, request.path)

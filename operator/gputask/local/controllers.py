@@ -1,5 +1,6 @@
 """What kube-controller-manager does that the product relies on: garbage collection, namespaces and CRDs that empty
-before they go, pods of lost nodes, taints that follow a node's conditions, disruption budgets.
+before they go, pods of nodes that are lost or out of service, taints that follow a node's conditions, and disruption
+budgets.
 
 The roles are told of every change after it was stored, one by one, in steps of the event loop between requests.
 """
@@ -15,9 +16,10 @@ from gputask.local.collect import OwnerCollector, drop_finalizer
 from gputask.local.crds import CLEANUP
 from gputask.local.crds import KEY as CRDS
 from gputask.local.disruption import BudgetKeeper
-from gputask.local.objects import Deletion, Objects, Options
+from gputask.local.objects import Objects, Options
+from gputask.local.pod_gc import LostPodCollector, OutOfServiceCollector
 from gputask.local.statuses import StatusError
-from gputask.local.store import Event, Key
+from gputask.local.store import Event
 
 Object = dict[str, Any]
 
@@ -25,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 STEP = 100
 """Changes handled before requests get their turn again."""
-LOST_NODE_SECONDS = 40.0
-"""How long a pod may be bound to a node that nobody knows (the real pod collector's quarantine)."""
 
 
 class Controllers:
@@ -40,6 +40,7 @@ class Controllers:
             NamespaceEmptier(objects),
             CrdEmptier(objects),
             LostPodCollector(objects),
+            OutOfServiceCollector(objects),
             NodeTainter(objects),
             BudgetKeeper(objects),
         )
@@ -134,59 +135,6 @@ class CrdEmptier:
             return
         if resource is None or not self._objects.kinds.table(resource).rows:
             drop_finalizer(self._objects, crds, ("", name), CLEANUP)
-
-
-class LostPodCollector:
-    """Removes the pods of a node that is gone: no kubelet will ever report their end."""
-
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
-
-    def on_change(self, resource: str, event: Event) -> None:
-        if resource == "nodes" and event.type == "DELETED":
-            self._collect(event.now.obj["metadata"]["name"])
-        elif resource == "pods" and event.type != "DELETED":
-            node = _node(event.now.obj)
-            newly_bound = node and (event.before is None or not _node(event.before.obj))
-            if newly_bound and not self._known(node):
-                # A node object may come a little after its first pod.
-                asyncio.get_running_loop().call_later(LOST_NODE_SECONDS, self._collect, node)
-
-    def _known(self, node: str) -> bool:
-        nodes = self._objects.kinds.by_key("nodes")
-        assert nodes is not None
-        return ("", node) in self._objects.kinds.table(nodes).rows
-
-    def _collect(self, node: str) -> None:
-        pods = self._objects.kinds.by_key("pods")
-        assert pods is not None
-        if self._known(node):
-            return
-        for key, version in list(self._objects.kinds.table(pods).rows.items()):
-            if _node(version.obj) == node:
-                self._fail(key, version.obj)
-                self._objects.delete(pods, key, Deletion(grace=0))
-
-    def _fail(self, key: Key, pod: Object) -> None:
-        """The end of a pod is on record before the pod goes, as from the real pod collector."""
-        pods = self._objects.kinds.by_key("pods")
-        status = pod.get("status") or {}
-        if pods is None or status.get("phase") in ("Succeeded", "Failed"):
-            return
-        lost = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "DeletionByPodGC",
-            "message": "PodGC: node no longer exists",
-            "lastTransitionTime": self._objects.timestamp(),
-        }
-        conditions = [c for c in status.get("conditions") or () if c["type"] != lost["type"]]
-        new = {**pod, "status": {**status, "phase": "Failed", "conditions": [*conditions, lost]}}
-        self._objects.update(pods, key, new, Options(), subresource="status", whole=False)
-
-
-def _node(pod: Object) -> str:
-    return str(pod["spec"].get("nodeName") or "")
 
 
 NOT_READY = "node.kubernetes.io/not-ready"

@@ -6,6 +6,7 @@ from math import ceil
 from typing import Any
 
 from gputask.local.objects import Objects, Options
+from gputask.local.scale import scale_of
 from gputask.local.selectors import selects
 from gputask.local.store import Event
 
@@ -21,6 +22,25 @@ def is_ready(pod: Object) -> bool:
     )
 
 
+def with_condition(status: Object, when: str, failure: str = "") -> Object:
+    """The status with its DisruptionAllowed condition; ``failure`` is why it could not be calculated."""
+    allowed = status.get("disruptionsAllowed", 0) > 0
+    found: Object = {
+        "type": "DisruptionAllowed",
+        "status": "True" if allowed else "False",
+        "reason": "SyncFailed" if failure else "SufficientPods" if allowed else "InsufficientPods",
+        "message": failure,
+        "observedGeneration": status.get("observedGeneration", 0),
+    }
+    old: Object = next((c for c in status.get("conditions") or () if c["type"] == found["type"]), {})
+    same = old.get("status") == found["status"]
+    return {**status, "conditions": [{**found, "lastTransitionTime": old["lastTransitionTime"] if same else when}]}
+
+
+class _SyncError(Exception):
+    """What a budget expects cannot be calculated; the text is the real controller's."""
+
+
 class BudgetKeeper:
     """A role of the controllers: renews the status of each budget that a change of pods may concern."""
 
@@ -34,32 +54,41 @@ class BudgetKeeper:
         budgets = self._objects.kinds.by_key(KEY)
         assert budgets is not None
         for key, version in list(self._objects.kinds.table(budgets).rows.items()):
-            if key[0] == namespace:
-                status = self._status(version.obj)
-                if status != (version.obj.get("status") or {}):
-                    new = {**version.obj, "status": status}
-                    self._objects.update(budgets, key, new, Options(), subresource="status", whole=False)
+            if key[0] != namespace or (resource == "pods" and not _concerns(version.obj, event)):
+                continue
+            status = self._status(version.obj)
+            if status != (version.obj.get("status") or {}):
+                new = {**version.obj, "status": status}
+                self._objects.update(budgets, key, new, Options(), subresource="status", whole=False)
 
     def _status(self, budget: Object) -> Object:
+        before: Object = budget.get("status") or {}
         pods = self._pods(budget)
+        try:
+            expected, desired = self._wanted(budget["spec"], pods)
+        except _SyncError as error:
+            # As the real one does it: nothing is allowed, and the generation stays unobserved.
+            return with_condition({**before, "disruptionsAllowed": 0}, self._objects.timestamp(), str(error))
         disrupted = {
             name: when
-            for name, when in ((budget.get("status") or {}).get("disruptedPods") or {}).items()
+            for name, when in (before.get("disruptedPods") or {}).items()
             if any(pod["metadata"]["name"] == name and not pod["metadata"].get("deletionTimestamp") for pod in pods)
         }
         healthy = sum(
             is_ready(pod) and not pod["metadata"].get("deletionTimestamp") and pod["metadata"]["name"] not in disrupted
             for pod in pods
         )
-        expected, desired = self._wanted(budget["spec"], pods)
-        status = {
+        status: Object = {
             "observedGeneration": budget["metadata"].get("generation", 1),
             "currentHealthy": healthy,
             "desiredHealthy": desired,
             "expectedPods": expected,
             "disruptionsAllowed": max(0, healthy - desired) if expected else 0,
+            "conditions": before.get("conditions") or [],
         }
-        return status | ({"disruptedPods": disrupted} if disrupted else {})
+        if disrupted:
+            status["disruptedPods"] = disrupted
+        return with_condition(status, self._objects.timestamp())
 
     def _pods(self, budget: Object) -> list[Object]:
         pods = self._objects.kinds.by_key("pods")
@@ -72,36 +101,45 @@ class BudgetKeeper:
         ]
 
     def _wanted(self, spec: Object, pods: list[Object]) -> tuple[int, int]:
-        """How many pods are expected, and how many of them have to be healthy."""
-        least = spec.get("minAvailable")
-        if isinstance(least, int):
-            return len(pods), least
-        expected = self._scales(pods)
+        """How many pods are expected, and how many of them have to be healthy. Raises: _SyncError."""
+        least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
+        if most is not None:
+            expected = self._scales(pods)
+            return expected, max(0, expected - _share(most, expected))
         if isinstance(least, str):
-            return expected, ceil(expected * int(least[:-1]) / 100)
-        most = spec.get("maxUnavailable", 1)
-        away = ceil(expected * int(most[:-1]) / 100) if isinstance(most, str) else most
-        return expected, max(0, expected - away)
+            expected = self._scales(pods)
+            return expected, _share(least, expected)
+        return (0, 0) if least is None else (len(pods), least)
 
     def _scales(self, pods: list[Object]) -> int:
-        """The replicas that the controllers of the pods are asked for, by their scale subresource; a pod whose
-        controller has none counts for nothing, and so refuses every eviction."""
-        total, seen = 0, set()
+        """The replicas that the controllers of the pods are asked for, by their scale subresource; pods that nobody
+        controls do not count. Raises: _SyncError for a controller that is gone, or that cannot be scaled."""
+        replicas: dict[str, int] = {}
         for pod in pods:
-            for owner in pod["metadata"].get("ownerReferences") or ():
-                if not owner.get("controller") or owner["uid"] in seen:
-                    continue
-                seen.add(owner["uid"])
-                resource = self._objects.kinds.of_kind(owner["apiVersion"], owner["kind"])
-                if resource is None or resource.scale is None:
-                    continue
-                row = self._objects.kinds.table(resource).rows.get((pod["metadata"]["namespace"], owner["name"]))
-                if row is not None:
-                    total += int(_at(row.obj, resource.scale.spec) or 0)
-        return total
+            owner = next((o for o in pod["metadata"].get("ownerReferences") or () if o.get("controller")), None)
+            if owner is not None and owner["uid"] not in replicas:
+                replicas[owner["uid"]] = self._replicas(owner, pod)
+        return sum(replicas.values())
+
+    def _replicas(self, owner: Object, pod: Object) -> int:
+        resource = self._objects.kinds.of_kind(owner["apiVersion"], owner["kind"])
+        if resource is None:
+            raise _SyncError(f'no matches for kind "{owner["kind"]}" in version "{owner["apiVersion"]}"')
+        if resource.scale is None:
+            raise _SyncError(f"{resource.key} does not implement the scale subresource")
+        row = self._objects.kinds.table(resource).rows.get((pod["metadata"]["namespace"], owner["name"]))
+        if row is None or row.obj["metadata"]["uid"] != owner["uid"]:
+            raise _SyncError(f'found no controllers for pod "{pod["metadata"]["name"]}"')
+        return int(scale_of(resource, row.obj)["spec"]["replicas"])
 
 
-def _at(obj: Any, path: tuple[str, ...]) -> Any:
-    for step in path:
-        obj = obj.get(step) if isinstance(obj, dict) else None
-    return obj
+def _concerns(budget: Object, event: Event) -> bool:
+    """Whether it counts the pod, or did before the change."""
+    selector = budget["spec"].get("selector")
+    versions = (event.now, event.before)
+    return any(selects(selector, version.obj) for version in versions if version is not None)
+
+
+def _share(limit: int | str, whole: int) -> int:
+    """A limit in pods; percentages are rounded up, whichever limit they are."""
+    return ceil(whole * int(limit[:-1]) / 100) if isinstance(limit, str) else limit

@@ -7,7 +7,7 @@ from typing import Any
 
 from gputask.local.checks import check_deletion
 from gputask.local.disruption import KEY as BUDGETS
-from gputask.local.disruption import is_ready
+from gputask.local.disruption import is_ready, with_condition
 from gputask.local.kinds import Resource
 from gputask.local.objects import Deletion, Objects, Options
 from gputask.local.selectors import selects
@@ -30,9 +30,9 @@ def evict(objects: Objects, pods: Resource, key: Key, how: Deletion) -> None:
     check_deletion(pods, pod["metadata"], uid=how.uid, resource_version=how.resource_version)
     budgets = [] if _needs_no_budget(pod) else _covering(objects, pod)
     if len(budgets) > 1:
-        raise StatusError(500, "InternalError", f"Internal error occurred: {_TWO}")
-    if budgets and not how.dry_run:
-        _count(objects, budgets[0], pod)
+        raise StatusError(500, "", _TWO)
+    if budgets:
+        _count(objects, budgets[0], pod, dry_run=how.dry_run)
     if how.dry_run:
         return
     # Under the conditions that were just checked: the status write below is ours, and gives the pod a new version.
@@ -55,23 +55,40 @@ def _covering(objects: Objects, pod: Object) -> list[Object]:
     return [v.obj for key, v in rows if key[0] == namespace and selects(v.obj["spec"].get("selector"), pod)]
 
 
-def _count(objects: Objects, budget: Object, pod: Object) -> None:
+def _count(objects: Objects, budget: Object, pod: Object, *, dry_run: bool) -> None:
     """Takes one disruption from the budget. Raises: StatusError 429."""
     status, name = budget.get("status") or {}, budget["metadata"]["name"]
+    healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    always = budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
+    if not is_ready(pod) and (always or healthy >= desired > 0):
+        # It counts as no healthy pod, so its end disrupts nothing.
+        return
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 1):
         raise _too_many(f"The disruption budget {name} is still being processed by the server.", retry=10)
-    healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
-    if not is_ready(pod) and healthy >= desired > 0:
-        return
     allowed = status.get("disruptionsAllowed", 0)
     if allowed <= 0:
-        raise _too_many(f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+        raise _too_many(_why(name, status))
+    if dry_run:
+        return
     resource = objects.kinds.by_key(BUDGETS)
     assert resource is not None
-    disrupted = {**(status.get("disruptedPods") or {}), pod["metadata"]["name"]: objects.timestamp()}
-    new = {**budget, "status": {**status, "disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}}
+    when = objects.timestamp()
+    disrupted = {**(status.get("disruptedPods") or {}), pod["metadata"]["name"]: when}
+    new_status = with_condition({**status, "disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}, when)
     key = (budget["metadata"]["namespace"], name)
+    new = {**budget, "status": new_status}
     objects.update(resource, key, new, Options(), subresource="status", whole=False)
+
+
+def _why(name: str, status: Object) -> str:
+    """Why a budget allows nothing, in the API server's words."""
+    healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    failure = next((c["message"] for c in status.get("conditions") or () if c["reason"] == "SyncFailed"), "")
+    if failure:
+        return f"The disruption budget {name} does not allow evicting pods currently because it failed sync: {failure}"
+    if healthy <= desired:
+        return f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+    return f"The disruption budget {name} does not allow evicting pods currently"
 
 
 def _too_many(message: str, *, retry: int = 0) -> StatusError:

@@ -8,55 +8,36 @@ declarations, its own sums. So it can be wrong only in its own way. What it hold
 - *other devices*: the container was told other devices than the ledger says;
 - *task twice*: two live bound pods of one task; *ran again*: a pod is bound of a task that is finished, or of which a
   pod has succeeded;
-- *terminal changed*: a finished task got another phase.
+- *terminal changed*: a finished task got another phase;
+- *ended twice*, *evicted twice*: an end of a pod is counted again, or while the pod lives, or a task finishes for
+  another reason than it did;
+- *kept room taken*: an admission left less than what is kept for a task of higher rank, its victims aside;
+- *higher victim*: work leaves for a task of no higher priority, or though it is not preemptible;
+- *evicted without hold*: the operator evicts a pod for which no room on its node is kept.
+
+What must not be left at the end is asked with :func:`leftovers`.
 """
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any
+from collections.abc import Iterable
 
-import yaml
+from gputask.local.judge_holds import eviction_rules, hold_rules
+from gputask.local.judge_leftovers import leftovers
+from gputask.local.judge_room import declared, overfull
+from gputask.local.judge_tasks import task_rules
+from gputask.local.judge_world import TASK_UID, TERMINAL, Change, Finding, Object, Said, World, is_alive
 
-TERMINAL = ("Succeeded", "Failed")
-Object = Mapping[str, Any]
-Change = tuple[int, str, str, Object]
-"""(resourceVersion, ADDED | MODIFIED | DELETED, kind, the object as stored)."""
-
-_BYTES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+__all__ = ["TERMINAL", "Finding", "declared", "judge", "leftovers"]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that must not have happened: at which version, which rule, what exactly."""
+def judge(history: Iterable[Change], *, only_operator_evicts: bool = False) -> list[Finding]:
+    """All that is wrong in a history, in the order in which it happened.
 
-    version: int
-    rule: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.rule} at version {self.version}: {self.message}"
-
-
-@dataclass
-class _World:
-    nodes: dict[str, Object] = field(default_factory=dict)
-    entries: dict[str, dict[str, Object]] = field(default_factory=lambda: defaultdict(dict))
-    live: dict[str, Object] = field(default_factory=dict)
-    """Bound pods of ours that have not ended, by UID."""
-    phases: dict[str, str] = field(default_factory=dict)
-    succeeded: set[str] = field(default_factory=set)
-    """Tasks of which a pod has succeeded."""
-
-
-def judge(history: Iterable[Change]) -> list[Finding]:
-    """All that is wrong in a history, in the order in which it happened."""
-    world = _World()
-    readers = {"Node": _node, "GpuNode": _gpunode, "Pod": _pod, "GpuTask": _task}
+    only_operator_evicts: no user, drain or test did; what is stored of an eviction does not say whose it was.
+    """
+    world = World(only_operator_evicts=only_operator_evicts)
+    readers = {"Node": _node, "GpuNode": _gpunode, "Pod": _pod, "GpuTask": task_rules}
     findings: list[Finding] = []
     for version, verb, kind, obj in history:
         reader = readers.get(kind)
@@ -65,10 +46,7 @@ def judge(history: Iterable[Change]) -> list[Finding]:
     return findings
 
 
-Said = Iterator[tuple[str, str]]
-
-
-def _node(world: _World, verb: str, node: Object) -> Said:
+def _node(world: World, verb: str, node: Object) -> Said:
     if verb == "DELETED":
         world.nodes.pop(node["metadata"]["name"], None)
     else:
@@ -76,62 +54,57 @@ def _node(world: _World, verb: str, node: Object) -> Said:
     yield from ()
 
 
-def _gpunode(world: _World, verb: str, gpunode: Object) -> Said:
+def _gpunode(world: World, verb: str, gpunode: Object) -> Said:
     name = gpunode["metadata"]["name"]
-    before = world.entries[name]
-    after = {} if verb == "DELETED" else dict(gpunode.get("status", {}).get("reservations") or {})
-    world.entries[name] = after
+    before, holds = world.entries[name], world.holds[name]
+    status = {} if verb == "DELETED" else gpunode.get("status", {})
+    after = world.entries[name] = dict(status.get("reservations") or {})
+    world.holds[name] = dict(status.get("holds") or {})
     for uid in before.keys() - after.keys():
-        pod = world.live.get(uid)
+        pod = world.bound(uid)
         if pod is not None and pod["spec"]["nodeName"] == name:
             yield "released while alive", f"pod {pod['metadata']['name']} still runs on {name}"
-    for uid in after.keys() - before.keys():
+    admitted = sorted(after.keys() - before.keys())
+    for uid in admitted:
         for key in after[uid].get("amounts", {}):
-            yield from _over_capacity(world, name, key)
+            for short in overfull(world.nodes.get(name, {}), key, after.values()):
+                yield "booked over capacity", f"{name} {short}"
+    yield from hold_rules(world, name, holds, admitted)
 
 
-def _over_capacity(world: _World, node: str, key: str) -> Said:
-    capacity, labels = declared(world.nodes.get(node, {})).get(key, (Decimal(0), None))
-    total = Decimal(0)
-    by_label: dict[str, Decimal] = defaultdict(Decimal)
-    for entry in world.entries[node].values():
-        amount = Decimal(entry.get("amounts", {}).get(key, "0"))
-        total += amount
-        for label in entry.get("labels", {}).get(key, ()):
-            by_label[label] += min(amount, Decimal(1))
-            amount -= min(amount, Decimal(1))
-    if total > capacity:
-        yield "booked over capacity", f"{node} {key}: {total} of {capacity}"
-    for label, taken in by_label.items():
-        if taken > 1 or (labels is not None and label not in labels):
-            yield "booked over capacity", f"{node} {key}: label {label} taken {taken} times"
-
-
-def _pod(world: _World, verb: str, pod: Object) -> Said:
+def _pod(world: World, verb: str, pod: Object) -> Said:
     meta = pod["metadata"]
-    task = meta.get("labels", {}).get("gputask.dev/task-uid")
-    node = pod.get("spec", {}).get("nodeName")
-    if task is None or not node:
+    task = meta.get("labels", {}).get(TASK_UID)
+    if task is None:
         return
-    if verb == "DELETED" or pod.get("status", {}).get("phase") in TERMINAL:
-        world.live.pop(meta["uid"], None)
-        if pod.get("status", {}).get("phase") == "Succeeded" and not meta.get("deletionTimestamp"):
-            world.succeeded.add(task)
+    world.owners[meta["uid"]] = task
+    world.pods_of[task].add(meta["uid"])
+    if pod.get("status", {}).get("phase") == "Succeeded" and not meta.get("deletionTimestamp"):
+        world.succeeded.add(task)
+    if verb == "DELETED":
+        world.pods.pop(meta["uid"], None)
         return
-    if meta["uid"] not in world.live:
-        entry = world.entries[node].get(meta["uid"])
-        if entry is None:
-            yield "bound without entry", f"pod {meta['name']} on {node}"
-        elif sorted(_told_devices(pod)) != sorted(entry.get("devices", [])):
-            yield "other devices", f"pod {meta['name']} was told {_told_devices(pod)}, booked {entry.get('devices')}"
-        twin = next((p for p in world.live.values() if p["metadata"]["labels"]["gputask.dev/task-uid"] == task), None)
-        if twin is not None:
-            yield "task twice", f"pods {twin['metadata']['name']} and {meta['name']} of task {task} are both alive"
-        if world.phases.get(task) in TERMINAL:
-            yield "ran again", f"pod {meta['name']} of the finished task {task} was bound to {node}"
-        elif task in world.succeeded:
-            yield "ran again", f"pod {meta['name']} of task {task}, which had succeeded, was bound to {node}"
-    world.live[meta["uid"]] = pod
+    yield from eviction_rules(world, world.pods.get(meta["uid"], {}), pod)
+    if pod.get("spec", {}).get("nodeName") and is_alive(pod) and world.bound(meta["uid"]) is None:
+        yield from _start(world, task, pod)
+    world.pods[meta["uid"]] = pod
+
+
+def _start(world: World, task: str, pod: Object) -> Said:
+    """A pod was bound."""
+    meta, node = pod["metadata"], pod["spec"]["nodeName"]
+    entry = world.entries[node].get(meta["uid"])
+    if entry is None:
+        yield "bound without entry", f"pod {meta['name']} on {node}"
+    elif sorted(_told_devices(pod)) != sorted(entry.get("devices", [])):
+        yield "other devices", f"pod {meta['name']} was told {_told_devices(pod)}, booked {entry.get('devices')}"
+    twin = next(filter(None, map(world.bound, sorted(world.pods_of[task]))), None)
+    if twin is not None:
+        yield "task twice", f"pods {twin['metadata']['name']} and {meta['name']} of task {task} are both alive"
+    if world.tasks.get(task, {}).get("status", {}).get("phase") in TERMINAL:
+        yield "ran again", f"pod {meta['name']} of the finished task {task} was bound to {node}"
+    elif task in world.succeeded:
+        yield "ran again", f"pod {meta['name']} of task {task}, which had succeeded, was bound to {node}"
 
 
 def _told_devices(pod: Object) -> list[str]:
@@ -140,69 +113,3 @@ def _told_devices(pod: Object) -> list[str]:
             if env["name"] == "GPUTASK_DEVICES":
                 return [d for d in env.get("value", "").split(",") if d and d != "void"]
     return []
-
-
-def _task(world: _World, verb: str, task: Object) -> Said:
-    uid, phase = task["metadata"]["uid"], task.get("status", {}).get("phase")
-    before = world.phases.get(uid)
-    if verb != "DELETED" and before in TERMINAL and phase != before:
-        yield "terminal changed", f"{task['metadata']['name']}: {before} became {phase}"
-    world.phases[uid] = phase
-
-
-def declared(node: Object) -> dict[str, tuple[Decimal, frozenset[str] | None]]:
-    """Capacity of each pool of a Node manifest, device pools as ``pool/ID``, with the labels of indexed ones."""
-    annotations = node.get("metadata", {}).get("annotations") or {}
-    pools: dict[str, tuple[Decimal, frozenset[str] | None]] = {}
-    for name, value in (node.get("status", {}).get("allocatable") or {}).items():
-        pools[name] = (_quantity(str(value), in_bytes=name in {"memory", "ephemeral-storage"}), None)
-    devices = _loaded(annotations.get("gputask.dev/devices"), [])
-    ids = {str(d["id"]) for d in devices}
-    by_index = {str(d["index"]): str(d["id"]) for d in devices if d.get("index") is not None}
-    for device in devices:
-        for name, value in device.get("resources", {}).items():
-            pools[f"{name}/{device['id']}"] = _pool(value)
-    for name, value in _loaded(annotations.get("gputask.dev/resources"), {}).items():
-        base, slash, suffix = str(name).rpartition("/")
-        device_id = suffix if suffix in ids else by_index.get(suffix, suffix)
-        pools[f"{base}/{device_id}" if slash else str(name)] = _pool(value)
-    return pools
-
-
-def _loaded(text: str | None, nothing: Any) -> Any:
-    """An annotation; what cannot be read declares nothing."""
-    try:
-        return yaml.safe_load(text or "") or nothing
-    except yaml.YAMLError:
-        return nothing
-
-
-def _pool(value: Any) -> tuple[Decimal, frozenset[str] | None]:
-    text = str(value).strip() if not isinstance(value, list) else "[" + ",".join(_flat(value)) + "]"
-    if match := re.fullmatch(r"sum\((.*)\)", text):
-        return Decimal(match[1]), None
-    if match := re.fullmatch(r"range\((\d+)-(\d+)\)", text):
-        labels = frozenset(str(i) for i in range(int(match[1]), int(match[2]) + 1))
-        return Decimal(len(labels)), labels
-    if match := re.fullmatch(r"(\d+)x(\d+)", text):
-        return Decimal(int(match[1]) * int(match[2])), None
-    if text.startswith("["):
-        labels = frozenset(part.strip(" []\"'") for part in text.split(",") if part.strip(" []\"'"))
-        return Decimal(len(labels)), labels
-    return _quantity(text, in_bytes=False), None
-
-
-def _flat(value: list[Any]) -> Iterator[str]:
-    for item in value:
-        yield from _flat(item) if isinstance(item, list) else [str(item)]
-
-
-def _quantity(text: str, *, in_bytes: bool) -> Decimal:
-    match = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", text)
-    if match is None:
-        return Decimal(0)
-    number, unit = Decimal(match[1]), match[2]
-    if unit == "m":
-        return number / 1000
-    size = number * _BYTES.get(unit, 1)
-    return size / 2**20 if in_bytes or unit else size

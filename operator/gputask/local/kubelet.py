@@ -1,20 +1,24 @@
 """The kubelets of simulated nodes. Clients of the API like any other: they watch, and write statuses and deletions.
 
-A node is simulated if its annotation ``sim.gputask.dev/node`` is "true". One object serves all of them.
+A node is simulated if its annotation ``sim.gputask.dev/node`` is "true". One object serves all of them. With
+``sim.gputask.dev/silent`` "true" its kubelet is cut off: it hears and says nothing, while what runs there runs on.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from typing import Any
 
-from gputask.api.names import SIM_NODE
+from gputask.api.names import SIM_NODE, SIM_SILENT
 from gputask.kube.client import Client
 from gputask.kube.informer import Informer
 from gputask.kube.resources import NODES, PODS
 from gputask.local.clock import Clock
 from gputask.local.containers import log_text
+from gputask.local.fit import refusal
+from gputask.local.link import Link
 from gputask.local.pod_worker import FINISHED, STRATEGIC, PodWorker, repeated, timestamp
 from gputask.local.statuses import bad_request, not_found
 
@@ -36,6 +40,29 @@ _NODE_INFO = {
     "operatingSystem": "linux",
 }
 """All fields, as Kubernetes has none of them optional: clients with models refuse a node that lacks one."""
+_READY = {
+    "status": "True",
+    "reason": "KubeletReady",
+    "message": "simulated kubelet is posting ready status",
+}
+_UNHEARD = {
+    "status": "Unknown",
+    "reason": "NodeStatusUnknown",
+    "message": "Kubelet stopped posting node status.",
+}
+
+
+MONITOR_SECONDS = 50.0
+"""Simulated seconds without a word from a kubelet after which its node is Unknown (node-monitor-grace-period)."""
+
+
+@dataclass
+class _Machine:
+    """A simulated node: as it was last seen, its way to the API, and its pods by UID."""
+
+    node: Object
+    link: Link = field(default_factory=Link)
+    workers: dict[str, PodWorker] = field(default_factory=dict)
 
 
 class Kubelets:
@@ -58,7 +85,7 @@ class Kubelets:
             on_update=lambda _, new: self._on_pod(new),
             on_delete=self._on_no_pod,
         )
-        self._simulated: set[str] = set()
+        self._machines: dict[str, _Machine] = {}
         self._running: dict[str, PodWorker] = {}
         self._logs: dict[str, dict[str, str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -89,72 +116,128 @@ class Kubelets:
         logs = self._logs.get(pod["metadata"]["uid"])
         if logs is None and not pod["spec"].get("nodeName"):
             raise bad_request(f'pod "{name}" does not have a host assigned')
-        if logs is None and pod["spec"]["nodeName"] not in self._simulated:
+        if logs is None and pod["spec"]["nodeName"] not in self._machines:
             raise not_found("", "nodes", pod["spec"]["nodeName"])
         if logs is None:
             raise bad_request(f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating')
         return logs[container]
 
     def _on_node(self, node: Object) -> None:
-        name = node["metadata"]["name"]
-        if (node["metadata"].get("annotations") or {}).get(SIM_NODE) != "true":
-            self._simulated.discard(name)
+        name, marks = node["metadata"]["name"], node["metadata"].get("annotations") or {}
+        if marks.get(SIM_NODE) != "true":
+            if machine := self._machines.pop(name, None):
+                machine.link.mend()
             return
-        conditions = (node.get("status") or {}).get("conditions") or ()
+        known = name in self._machines
+        machine = self._machines.setdefault(name, _Machine(node))
+        machine.node = node
+        silent = marks.get(SIM_SILENT) == "true"
+        if silent and not machine.link.is_cut:
+            machine.link.cut()
+            self._spawn(self._lose(machine))
+        elif machine.link.is_cut and not silent:
+            machine.link.mend()
+            self._catch_up(machine)
         # A node that was set to NotReady by hand stays so: that is a fault somebody wants to see.
-        if not any(condition.get("type") == "Ready" for condition in conditions):
-            self._spawn(self._post_ready(node))
-        if name not in self._simulated:
-            self._simulated.add(name)
-            for pod in list(self._pods.objects.values()):
-                self._on_pod(pod)
+        elif not silent and not _conditions(node, "Ready"):
+            self._spawn(self._post_ready(machine, _READY))
+        if not known:
+            self._start_all(name)
 
     def _on_no_node(self, node: Object) -> None:
         name = node["metadata"]["name"]
-        self._simulated.discard(name)
+        self._machines.pop(name, None)
         # The machine is gone: nothing of it reports anything any more.
         for uid in [uid for uid, worker in self._running.items() if worker.pod["spec"]["nodeName"] == name]:
             self._running.pop(uid).cancel()
 
-    async def _post_ready(self, node: Object) -> None:
-        when = timestamp()
-        ready = {
-            "type": "Ready",
-            "status": "True",
-            "reason": "KubeletReady",
-            "message": "simulated kubelet is posting ready status",
-            "lastHeartbeatTime": when,
-            "lastTransitionTime": when,
-        }
-        meta = {"uid": node["metadata"]["uid"]}
+    def _start_all(self, node: str) -> None:
+        for pod in [pod for pod in self._pods.objects.values() if pod["spec"].get("nodeName") == node]:
+            self._on_pod(pod)
+
+    async def _lose(self, machine: _Machine) -> None:
+        """What the node lifecycle controller does about a kubelet that it does not hear from."""
+        await machine.link.still_cut(self._clock, MONITOR_SECONDS)
+        if machine.link.is_cut:
+            await self._post_ready(machine, _UNHEARD)
+            await self._post_pods_ready(machine, "False")
+
+    def _catch_up(self, machine: _Machine) -> None:
+        """The kubelet is heard again, and sees what it has missed."""
+        for uid in machine.workers.keys() - self._pods.objects.keys():
+            if worker := self._drop(uid):
+                worker.cancel()
+        self._start_all(machine.node["metadata"]["name"])
+        self._spawn(self._post_ready(machine, _READY))
+        self._spawn(self._post_pods_ready(machine, "True"))
+
+    async def _post_ready(self, machine: _Machine, said: Object) -> None:
+        when, meta = timestamp(), machine.node["metadata"]
+        status: Object = {"conditions": [{"type": "Ready", "lastTransitionTime": when, **said}]}
+        if said is _READY:
+            # The last word of a kubelet, so not changed for one that is not heard.
+            status["conditions"][0]["lastHeartbeatTime"] = when
+            status["nodeInfo"] = _NODE_INFO
+        body = {"metadata": {"uid": meta["uid"]}, "status": status}
+        await repeated(lambda: self._api.patch(NODES, meta["name"], body, subresource="status", content_type=STRATEGIC))
+
+    async def _post_pods_ready(self, machine: _Machine, ready: str) -> None:
+        """Readiness of pods that run, as far as it is another one than they have."""
+        for worker in list(machine.workers.values()):
+            pod = self._pods.objects.get(worker.pod["metadata"]["uid"])
+            if pod is None or worker.ended or pod["status"].get("phase") != "Running":
+                continue
+            if _conditions(pod, "Ready") != [ready]:
+                await self._post_pod_ready(pod, ready)
+
+    async def _post_pod_ready(self, pod: Object, ready: str) -> None:
+        meta = pod["metadata"]
+        condition = {"type": "Ready", "status": ready, "lastTransitionTime": timestamp()}
+        body = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
         await repeated(
             lambda: self._api.patch(
-                NODES,
-                node["metadata"]["name"],
-                {"metadata": meta, "status": {"conditions": [ready], "nodeInfo": _NODE_INFO}},
-                subresource="status",
-                content_type=STRATEGIC,
+                PODS, meta["name"], body, meta["namespace"], subresource="status", content_type=STRATEGIC
             )
         )
 
     def _on_pod(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
+        machine = self._machines.get(pod["spec"].get("nodeName", ""))
+        if machine is not None and machine.link.is_cut:
+            return
         if uid in self._running:
             self._running[uid].see(pod)
-        elif pod["spec"].get("nodeName") in self._simulated and (pod.get("status") or {}).get("phase") not in FINISHED:
-            worker = PodWorker(pod, self._api, self._clock, on_start=self._on_start)
-            self._running[uid] = worker
-            worker.task = self._spawn(self._run(worker))
+        elif machine is not None and (pod.get("status") or {}).get("phase") not in FINISHED:
+            self._start(machine, pod)
 
-    async def _run(self, worker: PodWorker) -> None:
-        await worker.run()
-        self._running.pop(worker.pod["metadata"]["uid"], None)
+    def _start(self, machine: _Machine, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        worker = PodWorker(pod, self._api, self._clock, machine.link, on_start=self._on_start)
+        refused = None
+        if (pod.get("status") or {}).get("phase") != "Running":
+            others = [other.requests for other in machine.workers.values() if not other.ended]
+            refused = refusal(machine.node, worker.requests, others)
+        self._running[uid] = machine.workers[uid] = worker
+        worker.task = self._spawn(self._run(worker, refused))
+
+    async def _run(self, worker: PodWorker, refused: tuple[str, str] | None) -> None:
+        await (worker.run() if refused is None else worker.refuse(*refused))
+        self._drop(worker.pod["metadata"]["uid"])
 
     def _on_no_pod(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         self._logs.pop(uid, None)
-        if worker := self._running.pop(uid, None):
+        machine = self._machines.get(pod["spec"].get("nodeName", ""))
+        if machine is not None and machine.link.is_cut:
+            return
+        if worker := self._drop(uid):
             worker.cancel()
+
+    def _drop(self, uid: str) -> PodWorker | None:
+        worker = self._running.pop(uid, None)
+        if worker and (machine := self._machines.get(worker.pod["spec"]["nodeName"])):
+            machine.workers.pop(uid, None)
+        return worker
 
     def _on_start(self, pod: Object) -> None:
         """The pod's containers start with the pod as it is now: their environment is fixed."""
@@ -166,3 +249,9 @@ class Kubelets:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _conditions(obj: Object, kind: str) -> list[str]:
+    """The status of the condition of that type, if there is one."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return [condition["status"] for condition in conditions if condition.get("type") == kind]

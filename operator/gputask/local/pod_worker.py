@@ -12,7 +12,20 @@ from gputask.kube.client import Client
 from gputask.kube.errors import Conflict, KubeError, NotFound
 from gputask.kube.resources import PODS
 from gputask.local.clock import Clock
-from gputask.local.runs import End, Run, ended_status, next_end, restarts, running_status
+from gputask.local.fit import requests_of
+from gputask.local.link import Link
+from gputask.local.runs import (
+    End,
+    Run,
+    end_before_start,
+    ended_status,
+    next_end,
+    refused_status,
+    restarts,
+    running_status,
+    start_delay,
+    waiting_status,
+)
 
 Object = dict[str, Any]
 
@@ -24,13 +37,22 @@ RETRY_SECONDS = 1.0
 
 
 class PodWorker:
-    """Runs one pod to its end. ``on_start`` is told the pod as its containers start with it."""
+    """Runs one pod to its end. ``on_start`` is told the pod as its containers start with it.
 
-    def __init__(self, pod: Object, client: Client, clock: Clock, *, on_start: Callable[[Object], None]) -> None:
+    link: its kubelet's way to the API; what is said while it is cut arrives later.
+    """
+
+    def __init__(
+        self, pod: Object, client: Client, clock: Clock, link: Link, *, on_start: Callable[[Object], None]
+    ) -> None:
         self.pod = pod
         self.task: asyncio.Task[None] | None = None
+        self.ended = False
+        """Nothing of the pod runs any more, whether the API knows or not."""
+        self.requests = requests_of(pod)
         self._api = client
         self._clock = clock
+        self._link = link
         self._on_start = on_start
         self._changed = asyncio.Event()
         self._stopping: float | None = None
@@ -45,22 +67,57 @@ class PodWorker:
 
     def cancel(self) -> None:
         """The pod or its node is gone."""
+        self.ended = True
         if self.task is not None:
             self.task.cancel()
 
+    async def refuse(self, reason: str, message: str) -> None:
+        """The pod is not admitted: it never runs."""
+        self.ended = True
+        await self._finish(await self._report(refused_status(reason, message)))
+
     async def run(self) -> None:
         """Starts the containers, waits for their end, again as often as the restart policy says, and reports it."""
-        now = self._clock.now()
-        run = Run(pod_started=now, started=now)
+        admitted = self._clock.now()
+        early = await self._start(admitted)
+        if early is not None:
+            self.ended = True
+            run = Run(admitted, admitted)
+            await self._finish(await self._report(ended_status(self.pod, timestamp(), run, early)))
+            return
+        run = Run(pod_started=admitted, started=self._clock.now())
         self._on_start(self.pod)
         alive = await self._report(running_status(self.pod, timestamp(), run))
         while alive:
             end = await self._end(run)
             if not restarts(self.pod, end, self._stopping):
+                self.ended = True
                 alive = await self._report(ended_status(self.pod, timestamp(), run, end))
                 break
             run = Run(run.pod_started, self._clock.now(), run.restarts + 1)
             alive = await self._report(running_status(self.pod, timestamp(), run, end))
+        await self._finish(alive)
+
+    async def _start(self, admitted: float) -> End | None:
+        """Until the containers can start; the end of a pod that ends before."""
+        delay = start_delay(self.pod)
+        if delay == 0.0:
+            return None
+        reason = "ImagePullBackOff" if delay is None else "ContainerCreating"
+        await self._report(waiting_status(self.pod, timestamp(), reason))
+        starts = None if delay is None else admitted + delay
+        while True:
+            self._changed.clear()
+            end = end_before_start(self.pod, admitted, self._stopping)
+            if end is not None and end.at <= self._clock.now():
+                return end
+            if starts is not None and starts <= self._clock.now():
+                return None
+            times = [time for time in (starts, end.at if end else None) if time is not None]
+            await self._clock.wait(self._changed, min(times, default=None))
+
+    async def _finish(self, alive: bool) -> None:
+        """A pod that is being deleted goes; ``alive``: the API still has it."""
         if alive and self._stopping is not None:
             await self._remove()
 
@@ -75,6 +132,7 @@ class PodWorker:
     async def _report(self, status: Object) -> bool:
         meta = self.pod["metadata"]
         body = {"metadata": {"uid": meta["uid"]}, "status": status}
+        await self._link.whole()
         return await repeated(
             lambda: self._api.patch(
                 PODS, meta["name"], body, meta["namespace"], subresource="status", content_type=STRATEGIC
@@ -84,6 +142,7 @@ class PodWorker:
     async def _remove(self) -> None:
         """The last word on a deleted pod: now nothing of it runs."""
         meta = self.pod["metadata"]
+        await self._link.whole()
         await repeated(
             lambda: self._api.delete(PODS, meta["name"], meta["namespace"], uid=meta["uid"], grace_seconds=0)
         )

@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from gputask.api.names import SIM_EXIT_CODE, SIM_RUNS, SIM_STOPS
+from gputask.api.names import SIM_EXIT_CODE, SIM_RUNS, SIM_STARTS, SIM_STOPS
 
 Object = dict[str, Any]
 
@@ -38,6 +38,24 @@ class Run:
     restarts: int = 0
 
 
+def start_delay(pod: Object) -> float | None:
+    """Seconds from the bind to the start of the containers; None if they never start."""
+    if (pod["metadata"].get("annotations") or {}).get(SIM_STARTS) == "never":
+        return None
+    return number(pod, SIM_STARTS) or 0.0
+
+
+def end_before_start(pod: Object, admitted: float, stopping: float | None) -> End | None:
+    """The first end, as far as is known now, of a pod whose containers do not run yet; it needs no grace."""
+    ends = [] if stopping is None else [End(stopping, KILLED)]
+    if (deadline := pod["spec"].get("activeDeadlineSeconds")) is not None:
+        ends.append(End(admitted + deadline, KILLED, *_DEADLINE))
+    return min(ends, key=lambda end: end.at, default=None)
+
+
+_DEADLINE = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+
+
 def next_end(pod: Object, run: Run, stopping: float | None) -> End | None:
     """The first end of the pod as far as is known now, or None if it runs for ever.
 
@@ -51,8 +69,7 @@ def next_end(pod: Object, run: Run, stopping: float | None) -> End | None:
         ends.append(End(run.started + runs, int(number(pod, SIM_EXIT_CODE) or 0)))
     if (deadline := spec.get("activeDeadlineSeconds")) is not None:
         takes = min(stops or 0.0, spec.get("terminationGracePeriodSeconds", 30))
-        message = "Pod was active on the node longer than the specified deadline"
-        ends.append(End(run.pod_started + deadline + takes, TERMINATED, "DeadlineExceeded", message))
+        ends.append(End(run.pod_started + deadline + takes, TERMINATED, *_DEADLINE))
     if stopping is not None:
         grace = pod["metadata"].get("deletionGracePeriodSeconds") or 0
         obeys = stops is not None and stops <= grace
@@ -82,6 +99,22 @@ def number(pod: Object, annotation: str) -> float | None:
         logger.warning("pod %s: %s: %.80r is no number of seconds or exit code; ignored", name, annotation, text)
         return None
     return value
+
+
+def waiting_status(pod: Object, when: str, reason: str) -> Object:
+    """The status patch of a pod whose containers wait: ``ContainerCreating``, ``ImagePullBackOff``."""
+    idle = Run(0.0, 0.0)
+    states = [
+        {**_container(container, idle), "ready": False, "started": False, "state": {"waiting": {"reason": reason}}}
+        for container in pod["spec"]["containers"]
+    ]
+    conditions = _conditions("False", when, "ContainersNotReady")
+    return {"phase": "Pending", "containerStatuses": states, "conditions": conditions, "startTime": when}
+
+
+def refused_status(reason: str, message: str) -> Object:
+    """The status patch of a pod that its kubelet does not admit."""
+    return {"phase": "Failed", "reason": reason, "message": message}
 
 
 def running_status(pod: Object, when: str, run: Run, last: End | None = None) -> Object:

@@ -63,6 +63,8 @@ class Server:
         headers = {"Content-Type": reply.content_type}
         if reply.warnings:
             headers["Warning"] = ", ".join(f'299 - "{_quoted(text)}"' for text in reply.warnings)
+        if reply.retry_after:
+            headers["Retry-After"] = str(reply.retry_after)
         if reply.stream is None:
             return web.Response(status=reply.status, body=reply.body, headers=headers)
         response = web.StreamResponse(status=reply.status, headers=headers)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gputask.local.kinds import Resource
-from gputask.local.statuses import Cause, invalid, required
+from gputask.local.statuses import Cause, invalid, required, unsupported
 from gputask.local.validation import problems
 
 Object = dict[str, Any]
@@ -107,6 +107,12 @@ class PriorityClassStrategy(Strategy):
             yield Cause("value", "FieldValueForbidden", "Forbidden: may not be changed in an update.")
 
 
+_PERCENT_RULE = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for "
+    "validation is '[0-9]+%')"
+)
+
+
 class BudgetStrategy(Strategy):
     """PodDisruptionBudgets."""
 
@@ -121,7 +127,12 @@ class BudgetStrategy(Strategy):
             if isinstance(value, int) and value < 0:
                 yield invalid(f"spec.{field}", value, "must be greater than or equal to 0")
             if isinstance(value, str) and not (value.endswith("%") and value[:-1].isdecimal()):
-                yield invalid(f"spec.{field}", value, "a valid percent string must be a numeric string followed by '%'")
+                yield invalid(f"spec.{field}", value, _PERCENT_RULE)
+            elif isinstance(value, str) and int(value[:-1]) > 100:
+                yield invalid(f"spec.{field}", value, "must not be greater than 100%")
+        policy = spec.get("unhealthyPodEvictionPolicy")
+        if policy not in (None, "AlwaysAllow", "IfHealthyBudget"):
+            yield unsupported("spec.unhealthyPodEvictionPolicy", policy, ["AlwaysAllow", "IfHealthyBudget"])
 
 
 class EventStrategy(Strategy):
