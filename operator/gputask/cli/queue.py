@@ -13,7 +13,8 @@ from gputask.cli.errors import Exit
 from gputask.cli.output import SCHEMA_VERSION, Format, show
 from gputask.cli.tables import queue_table
 from gputask.kube.client import Client
-from gputask.kube.resources import GPUTASKS, NAMESPACES
+from gputask.kube.resources import GPUTASKS
+from gputask.kube.writes import Writes
 from gputask.ledger.claims import rank_of
 
 _OUT = (ReservedReason.SUSPENDED, ReservedReason.PAUSED)
@@ -42,10 +43,9 @@ def set_mode(mode: QueueMode | None, *, kubeconfig: Path | None, namespace: str)
     :raises BadInputError: there is no such namespace, or it is not ours to write.
     :raises NotReachableError: no answer.
     """
-    body = {"metadata": {"annotations": {QUEUE_ANNOTATION: mode.value if mode is not None else None}}}
 
     async def write(client: Client) -> None:
-        await client.patch(NAMESPACES, namespace, body)
+        await Writes(client).annotate_namespace(namespace, {QUEUE_ANNOTATION: mode.value if mode is not None else None})
 
     ask("gputask queue", kubeconfig, write)
     print(f"namespace/{namespace} {mode.value if mode is not None else 'runs'}")

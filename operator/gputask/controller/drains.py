@@ -11,10 +11,10 @@ from gputask.api.names import QueueMode
 from gputask.controller.metrics import Metrics
 from gputask.controller.store import Store
 from gputask.controller.workqueue import WorkQueue
-from gputask.kube.errors import Conflict, NotFound
+from gputask.kube.errors import NotFound
 from gputask.kube.writes import Writes
 from gputask.ledger.claims import claim_of
-from gputask.ledger.pods import is_terminal, is_terminating
+from gputask.ledger.pods import is_terminal, is_terminating, version_of
 
 
 class Drains:
@@ -47,6 +47,6 @@ class Drains:
         namespace = task["metadata"]["namespace"]
         bound = pod["spec"].get("nodeName")
         if bound and self._store.queue_modes.get(namespace) == QueueMode.HOLD_AND_DRAIN:
-            with suppress(NotFound, Conflict):  # gone, or another has its name
-                await self._writes.evict(namespace, claim.pod, uid=claim.pod_uid)
+            with suppress(NotFound):  # a Conflict, as it was written meanwhile, is tried again
+                await self._writes.evict(namespace, claim.pod, uid=claim.pod_uid, resource_version=version_of(pod))
                 self._metrics.evictions.labels("accepted").inc()

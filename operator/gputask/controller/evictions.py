@@ -36,7 +36,7 @@ from gputask.kube.writes import Writes
 from gputask.ledger.changes import DropRoom, KeepRoom
 from gputask.ledger.entries import RoomKept, Victim
 from gputask.ledger.nodes import Applied, NodeLedgers
-from gputask.ledger.pods import is_terminating
+from gputask.ledger.pods import is_terminal, is_terminating, version_of
 from gputask.planner.model import Decision, Hold, Plan, Snapshot
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,8 @@ LONGEST_PAUSE = 30.0
 
 REFUSED_SECONDS = 60.0
 """A victim that was refused until the deadline is in no plan for so long."""
+
+CONFLICT_SECONDS = 0.1
 
 VAIN_SECONDS = 1.0
 """So long the planner must see no way for a hold before it is given up."""
@@ -240,7 +242,7 @@ class Evictions:
         ledger = self._ledgers.known(node)
         for victim in hold.victims:
             pod = self._store.pods.get(victim.pod_uid)
-            stops = pod is None or is_terminating(pod) or victim.pod_uid in self._evicted
+            stops = pod is None or is_terminating(pod) or is_terminal(pod) or victim.pod_uid in self._evicted
             if not stops and ledger is not None and victim.pod_uid in ledger.entries:
                 yield victim
 
@@ -249,9 +251,14 @@ class Evictions:
         if self._clock() < again:
             return
         try:
-            await self._writes.evict(victim.namespace, victim.pod, uid=victim.pod_uid)
-        except (NotFound, Conflict):
-            pass  # gone, or another pod has its name: so it does not need to go any more
+            version = version_of(self._store.pods[victim.pod_uid])
+            await self._writes.evict(victim.namespace, victim.pod, uid=victim.pod_uid, resource_version=version)
+        except NotFound:
+            pass  # so it does not need to go any more
+        except Conflict:
+            # Written meanwhile, perhaps because it has ended: then its end has to be recorded. The watch brings it.
+            self._work.add_later(hold.task_uid, CONFLICT_SECONDS)
+            return
         except KubeError as error:
             # 429: a budget; 500: two budgets; no answer: it may have begun to stop, which the watch will show.
             pause = min(self.pause * 2.0**tries, LONGEST_PAUSE)

@@ -17,12 +17,12 @@ from gputask.controller.metrics import Metrics
 from gputask.controller.queue import TaskQueue
 from gputask.controller.store import Store
 from gputask.controller.workqueue import WorkQueue
-from gputask.kube.errors import Conflict, NotFound
+from gputask.kube.errors import NotFound
 from gputask.kube.writes import Writes
 from gputask.ledger.claims import claim_of
 from gputask.ledger.entries import Entry, State
 from gputask.ledger.nodes import NodeLedgers
-from gputask.ledger.pods import Manifest, is_terminating
+from gputask.ledger.pods import Manifest, is_terminating, version_of
 
 
 class StartTimeouts:
@@ -91,8 +91,13 @@ class StartTimeouts:
         task = self._store.tasks[uid]
         await self._say(task, text)
         self._events.emit(task, ReadyReason.START_TIMEOUT.value, text, warning=True)
-        with suppress(NotFound, Conflict):  # gone, or another has its name
-            await self._writes.delete_pod(entry.namespace, entry.pod, uid=entry.pod_uid)
+        pod = self._store.pods.get(entry.pod_uid)
+        if pod is None:
+            return
+        with suppress(NotFound):  # a Conflict, as it was written meanwhile, is tried again: it may have started
+            await self._writes.delete_pod(
+                entry.namespace, entry.pod, uid=entry.pod_uid, resource_version=version_of(pod)
+            )
 
     async def _say(self, task: Manifest, text: str) -> None:
         metadata, current = task["metadata"], (task.get("status") or {}).get("conditions") or ()

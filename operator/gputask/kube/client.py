@@ -197,18 +197,18 @@ class Client:
         }
         await self._write("POST", PODS.path(namespace=namespace, name=pod, subresource="binding"), body)
 
-    async def evict(self, namespace: str, pod: str, *, uid: str) -> None:
-        """Eviction of the pod of this UID, with its own grace.
+    async def evict(self, namespace: str, pod: str, *, uid: str, resource_version: str) -> None:
+        """Eviction of the pod of this UID at this version, with its own grace.
 
         :raises NotFound: it is gone.
-        :raises Conflict: another pod has its name.
+        :raises Conflict: another pod has its name, or it was written meanwhile.
         :raises TooManyRequests: a disruption budget allows no more now; ``details`` has the cause.
         """
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
+            "deleteOptions": {"preconditions": {"uid": uid, "resourceVersion": resource_version}},
         }
         await self._write("POST", PODS.path(namespace=namespace, name=pod, subresource="eviction"), body)
 

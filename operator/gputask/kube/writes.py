@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gputask.kube.client import Client, Object
-from gputask.kube.resources import EVENTS, GPUNODES, GPUTASKS, LEASES, PODS
+from gputask.kube.resources import EVENTS, GPUNODES, GPUTASKS, LEASES, NAMESPACES, PODS
 
 BUMP = "gputask.dev/bump"
 """Annotation whose only use is that writing it gives the pod a new resourceVersion (protocol lines 10 and 17)."""
@@ -37,13 +37,15 @@ class Writes:
         """Protocol line 13: under UID and resourceVersion, so that a pod bound meanwhile survives."""
         await self._client.delete(PODS, name, namespace, uid=uid, resource_version=resource_version)
 
-    async def delete_pod(self, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None) -> None:
-        """Protocol lines 12 and 13: a pod that may be bound, under its UID; its own grace unless said otherwise."""
-        await self._client.delete(PODS, name, namespace, uid=uid, grace_seconds=grace_seconds)
+    async def delete_pod(self, namespace: str, name: str, *, uid: str, resource_version: str | None = None) -> None:
+        """Protocol lines 12 and 13: a pod that may be bound, under its UID, with its own grace. One that runs also
+        under its version: if it has ended meanwhile, its end must be recorded before it goes."""
+        await self._client.delete(PODS, name, namespace, uid=uid, resource_version=resource_version)
 
-    async def evict(self, namespace: str, pod: str, *, uid: str) -> None:
-        """Protocol lines 13 and 16: only with the room kept in the ledger before."""
-        await self._client.evict(namespace, pod, uid=uid)
+    async def evict(self, namespace: str, pod: str, *, uid: str, resource_version: str) -> None:
+        """Protocol lines 13 and 16: only with the room kept in the ledger before. Under the pod's version: the API
+        deletes one that has ended at once, and nobody would know any more how it ended."""
+        await self._client.evict(namespace, pod, uid=uid, resource_version=resource_version)
 
     async def bind(self, namespace: str, pod: str, node: str, *, uid: str, resource_version: str) -> None:
         """Protocol line 6: with the resourceVersion that the ledger entry stores, never with one read just now."""
@@ -97,6 +99,10 @@ class Writes:
     async def patch_event(self, namespace: str, name: str, body: Mapping[str, Any]) -> Object:
         """Count and last time of an Event that is already there."""
         return await self._client.patch(EVENTS, name, body, namespace)
+
+    async def annotate_namespace(self, name: str, annotations: Mapping[str, str | None]) -> Object:
+        """Annotations of a namespace, for a user's command; None removes one."""
+        return await self._client.patch(NAMESPACES, name, {"metadata": {"annotations": dict(annotations)}})
 
     async def create_lease(self, manifest: Mapping[str, Any]) -> Object:
         """The Lease of the leader election, for the first of all leaders."""

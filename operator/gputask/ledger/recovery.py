@@ -23,6 +23,7 @@ from gputask.ledger.entries import Entry, State
 from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.pods import (
     Manifest,
+    Place,
     bound_entry,
     is_terminal,
     is_terminating,
@@ -32,11 +33,13 @@ from gputask.ledger.pods import (
     task_name_of,
     task_uid_of,
     uid_of,
+    version_of,
 )
 from gputask.ledger.release import PodRef, Releaser
 
 logger = logging.getLogger(__name__)
 
+STOP_TRIES = 8
 AT_ONCE = 16
 """Sweeps that run beside each other at start."""
 
@@ -245,10 +248,19 @@ class Recovery:
             await self._claims.end(case.task, case.ref.uid, status=lambda version: self._on_end(version, pod, None))
 
     async def _stop(self, case: _Case) -> None:
-        try:
-            await self._writes.delete_pod(case.ref.namespace, case.ref.name, uid=case.ref.uid)
-        except (NotFound, Conflict):
-            return  # gone, or another has its name: the next sweep sees it
+        for _ in range(STOP_TRIES):
+            seen = await self._releaser.look(case.ref)
+            if seen.place is not Place.HERE or seen.pod is None or is_terminating(seen.pod):
+                return  # it has ended, or stops: the next sweep sees it
+            try:
+                await self._writes.delete_pod(
+                    case.ref.namespace, case.ref.name, uid=case.ref.uid, resource_version=version_of(seen.pod)
+                )
+            except NotFound:
+                return
+            except Conflict:
+                continue  # written meanwhile
+            return
 
     # --- entries of pods found bound ---
 
