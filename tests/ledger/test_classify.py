@@ -52,6 +52,9 @@ def found(relation: Relation, place: Place, *, wanted: bool = True, **more: bool
         ("b67 a bound pod that only says it is ours", found(STRANGER, Place.HERE), Action.NOTHING),
         ("b19 an entry whose task and pod are gone", found(ORPHAN, Place.GONE, entry=True), Action.RELEASE),
         ("an ended pod that still has its entry", found(ENDED, Place.TERMINAL, entry=True), Action.RELEASE),
+        ("quarantined, nobody knows yet", found(ENDED, Place.GONE, entry=True, out_of_sight=True), Action.NOTHING),
+        ("quarantined, the end not recorded", found(CLAIMED, Place.GONE, entry=True, out_of_sight=True), Action.END),
+        ("quarantined, in contact again", found(ENDED, Place.GONE, entry=True), Action.RELEASE),
         ("an ended pod without entry", found(ENDED, Place.GONE), Action.NOTHING),
     ],
 )

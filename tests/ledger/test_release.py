@@ -8,13 +8,13 @@ import pytest
 
 from gputask.kube.errors import Conflict, KubeError
 from gputask.kube.resources import PODS
-from gputask.ledger.changes import Renew, Reserve
+from gputask.ledger.changes import Confirm, Quarantine, Refused, Renew, Reserve
 from gputask.ledger.claims import Claim, Won
 from gputask.ledger.entries import Entry
 from gputask.ledger.nodes import Applied
 from gputask.ledger.pods import Place, uid_of, version_of
 from gputask.ledger.release import PodRef
-from support.protocol import NAMESPACE, Object, World, first, lose_reply, on_card, pod_manifest, world
+from support.protocol import CARD, NAMESPACE, Object, World, first, lose_reply, on_card, pod_manifest, world
 
 pytestmark = pytest.mark.asyncio
 
@@ -125,3 +125,31 @@ async def test_another_pod_of_the_same_name_proves_the_first_one_gone(w: World) 
     await w.operator.writes.create_pod(pod_manifest(await w.task(), 1, on_card(1)))
     assert (await w.operator.releaser.look(PodRef.of(entry))).place is Place.GONE
     assert await w.operator.releaser.release(entry)
+
+
+async def test_a_pod_that_vanished_out_of_contact_is_quarantined_and_its_room_stays_taken(w: World) -> None:
+    _, entry = await in_flight(w)
+    await late_bind(w, entry)
+    await w.operator.client.delete(PODS, entry.pod, NAMESPACE, grace_seconds=0)
+    w.operator.out_of_contact.add("n1")
+    assert await w.operator.releaser.release(entry), "the pod owns nothing any more"
+    assert (await w.entries())[entry.pod_uid]["state"] == "Quarantined"
+    version = w.operator.ledgers.known("n1")
+    assert await w.operator.releaser.release(entry)
+    assert w.operator.ledgers.known("n1") == version, "said once"
+    w.operator.out_of_contact.clear()
+    assert await w.operator.releaser.release(entry)
+    assert await w.entries() == {}
+
+
+async def test_what_is_quarantined_is_never_confirmed_and_fits_nobody(w: World) -> None:
+    _, entry = await in_flight(w)
+    ledger = w.operator.ledgers.known("n1")
+    assert ledger is not None
+    quarantined = Quarantine(entry.pod_uid, entry.pod_version).apply(ledger)
+    assert Quarantine(entry.pod_uid, entry.pod_version).apply(quarantined) is quarantined
+    assert quarantined.used(f"gpuMemoryMB/{CARD}") == ledger.used(f"gpuMemoryMB/{CARD}") > 0
+    with pytest.raises(Refused):
+        Confirm(entry.pod_uid, 0.0).apply(quarantined)
+    with pytest.raises(Refused):
+        Quarantine(entry.pod_uid, "another version").apply(ledger)

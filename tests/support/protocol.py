@@ -228,7 +228,11 @@ class Operator:
             sleep=_no_sleep,
         )
         self.claims = Claims(client=client, writes=writes, sleep=_no_sleep)
-        self.releaser = Releaser(client=client, writes=writes, ledgers=self.ledgers, sleep=_no_sleep)
+        self.out_of_contact: set[str] = set()
+        in_contact = lambda node: node not in self.out_of_contact  # noqa: E731
+        self.releaser = Releaser(
+            client=client, writes=writes, ledgers=self.ledgers, in_contact=in_contact, sleep=_no_sleep
+        )
         clock = lambda: self.now  # noqa: E731
         self.binder = Binder(
             writes=writes,
@@ -258,6 +262,7 @@ class Operator:
             releaser=self.releaser,
             admission=self.admission,
             cache=self.cache,
+            in_contact=in_contact,
             on_end=end_status,
             now=clock,
         )

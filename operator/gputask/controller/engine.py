@@ -15,6 +15,7 @@ from typing import Any
 from gputask.api.conditions import ReservedReason
 from gputask.api.times import rfc3339
 from gputask.controller.backoff import Backoff, Refusal
+from gputask.controller.contact import Contact
 from gputask.controller.dispatch import Dispatch
 from gputask.controller.drains import Drains
 from gputask.controller.events import Events
@@ -40,7 +41,7 @@ from gputask.kube.writes import Writes
 from gputask.ledger.admission import Admission
 from gputask.ledger.binding import Binder
 from gputask.ledger.claims import Claims, claim_of
-from gputask.ledger.entries import Entry
+from gputask.ledger.entries import Entry, State
 from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.pods import Manifest, is_terminating, uid_of
 from gputask.ledger.rebuild import Rebuilder
@@ -87,7 +88,12 @@ class Engine:
             foreign=lambda node: self.snapshots.foreign_use(node),
         )
         self.claims = Claims(client=client, writes=self.writes)
-        self.releaser = Releaser(client=client, writes=self.writes, ledgers=self.ledgers)
+        self.contact = Contact(
+            store=self.store, ledgers=self.ledgers, sweep=lambda uid: self._sweeps.add(uid), clock=time.monotonic
+        )
+        self.releaser = Releaser(
+            client=client, writes=self.writes, ledgers=self.ledgers, in_contact=self.contact.is_kept
+        )
         self.binder = Binder(
             writes=self.writes,
             ledgers=self.ledgers,
@@ -110,6 +116,7 @@ class Engine:
             releaser=self.releaser,
             admission=self.admission,
             cache=self.store,
+            in_contact=self.contact.is_kept,
             on_end=self._on_end,
             now=time.time,
         )
@@ -195,7 +202,7 @@ class Engine:
                 self.startup.look,
                 self.drains.look,
             ),
-            on_node=(self._nodes.add,),
+            on_node=(self._nodes.add, self.contact.look),
             metrics=self.metrics,
         )
         self.loop = SchedulingLoop(
@@ -291,6 +298,8 @@ class Engine:
             return None
         claim = claim_of(task)
         entry = next((e for e in self.ledgers.entries_of(uid) if claim and e.pod_uid == claim.pod_uid), None)
+        if entry is not None and entry.state is State.QUARANTINED:
+            entry = None  # the task has gone on without it
         if known.standing is Standing.LIVE and entry is None:
             return None  # before the reservation, or after its release: the end is being recorded
         return View(

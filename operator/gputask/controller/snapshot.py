@@ -97,7 +97,8 @@ class Snapshots:
         entries = ledger.entries.values() if ledger is not None else ()
         booked = set()
         for entry in entries:
-            booked.add(entry.task_uid)
+            if entry.state is not State.QUARANTINED:
+                booked.add(entry.task_uid)
             yield self._work_of(entry)
         for assumption in self._assumed.on(name):
             if assumption.task_uid not in booked:  # between the write of the entry and the forget, both are there

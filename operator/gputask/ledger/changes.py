@@ -118,6 +118,8 @@ class Confirm:
         entry = ledger.entries.get(self.pod_uid)
         if entry is None:
             raise Refused("the reservation was released meanwhile")
+        if entry.state is State.QUARANTINED:
+            raise Refused("the pod is gone, and what it held is quarantined")
         if entry.state is State.BOUND:
             return ledger
         return ledger.with_entry(
@@ -139,6 +141,22 @@ class Release:
         if entry.pod_version != self.pod_version:
             raise Refused("the reservation was renewed meanwhile")
         return ledger.without_entry(self.pod_uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Protocol line 10: the pod is gone and nobody can say that its work is. Proof and pair as in a release."""
+
+    pod_uid: str
+    pod_version: str
+
+    def apply(self, ledger: NodeLedger) -> NodeLedger:
+        entry = ledger.entries.get(self.pod_uid)
+        if entry is None or entry.state is State.QUARANTINED:
+            return ledger
+        if entry.pod_version != self.pod_version:
+            raise Refused("the reservation was renewed meanwhile")
+        return ledger.with_entry(replace(entry, state=State.QUARANTINED, expires_at=None))
 
 
 @dataclass(frozen=True, slots=True)

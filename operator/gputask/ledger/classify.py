@@ -50,7 +50,8 @@ class Found:
     """One pod UID, seen from one node.
 
     ``wanted``: its task is present, not finished, not suspended, not being deleted. ``entry``: the node's ledger has
-    an entry for the pod, and ``confirmed`` says whether that is Bound.
+    an entry for the pod, and ``confirmed`` says whether that is Bound. ``out_of_sight``: that entry is quarantined, and
+    its node is not in contact yet.
     """
 
     relation: Relation
@@ -59,6 +60,7 @@ class Found:
     terminating: bool = False
     entry: bool = False
     confirmed: bool = False
+    out_of_sight: bool = False
 
 
 def classify(found: Found) -> Action:
@@ -66,7 +68,7 @@ def classify(found: Found) -> Action:
     if found.place.dead:
         if found.relation is Relation.CLAIMED:
             return Action.END
-        return Action.RELEASE if found.entry else Action.NOTHING
+        return Action.RELEASE if found.entry and not found.out_of_sight else Action.NOTHING
     if found.place is Place.ELSEWHERE:
         return Action.RELEASE if found.entry else Action.NOTHING
     if found.place is Place.HERE:

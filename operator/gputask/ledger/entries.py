@@ -25,6 +25,8 @@ class State(StrEnum):
     IN_FLIGHT = "InFlight"
     """Reserved, and the bind not yet confirmed."""
     BOUND = "Bound"
+    QUARANTINED = "Quarantined"
+    """Its owner is out of our sight, and may still use it: nobody else gets it (protocol line 10)."""
 
 
 @dataclass(frozen=True, slots=True)

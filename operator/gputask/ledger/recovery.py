@@ -64,7 +64,7 @@ class _Case:
     pod: Manifest | None
     entry: Entry | None
 
-    def found(self) -> Found:
+    def found(self, in_contact: Callable[[str], bool]) -> Found:
         claim = claim_of(self.task) if self.task is not None else None
         return Found(
             relation=_relation(self.task, claim, self.ref.uid),
@@ -73,6 +73,9 @@ class _Case:
             terminating=self.pod is not None and is_terminating(self.pod),
             entry=self.entry is not None,
             confirmed=self.entry is not None and self.entry.state is State.BOUND,
+            out_of_sight=self.entry is not None
+            and self.entry.state is State.QUARANTINED
+            and not in_contact(self.entry.node),
         )
 
 
@@ -87,7 +90,8 @@ def _relation(task: Manifest | None, claim: Claim | None, pod_uid: str) -> Relat
 class Recovery:
     """Sweeps: looks at what is known of a task, and makes whole what a writer left half done.
 
-    ``on_end`` says what the status of a task is after its claimed pod died. Everything raises
+    ``in_contact`` is that of :class:`gputask.ledger.release.Releaser`; ``on_end`` says what the status of a task is after
+    its claimed pod died. Everything raises
     :class:`gputask.kube.errors.KubeError` where the API server gave no clear answer; sweeping again is always right.
     """
 
@@ -100,6 +104,7 @@ class Recovery:
         releaser: Releaser,
         admission: Admission,
         cache: Cache,
+        in_contact: Callable[[str], bool],
         on_end: EndStatus,
         now: Callable[[], float],
     ) -> None:
@@ -109,6 +114,7 @@ class Recovery:
         self._releaser = releaser
         self._admission = admission
         self._cache = cache
+        self._in_contact = in_contact
         self._on_end = on_end
         self._now = now
         self._sweeping: set[str] = set()
@@ -137,7 +143,7 @@ class Recovery:
 
         One task that fails is logged and stops nobody else (R10).
         """
-        suspicions = {(classify(case.found()), uid) for uid in self._all_uids() for case in self._cases(uid)}
+        suspicions = {(self._row(case), uid) for uid in self._all_uids() for case in self._cases(uid)}
         gate = asyncio.Semaphore(AT_ONCE)
         for action in Action:
             if action is not Action.NOTHING:
@@ -172,18 +178,21 @@ class Recovery:
             ref = PodRef(task["metadata"]["namespace"], claim.pod, claim.pod_uid, claim.literals.node)
             yield _Case(ref, task, None, None)
 
+    def _row(self, case: _Case) -> Action:
+        return classify(case.found(self._in_contact))
+
     # --- what is done, after live reads ---
 
     async def _sweep(self, task_uid: str, *, only: Action | None = None) -> None:
         for case in list(self._cases(task_uid)):
             if self._admission.busy(task_uid):
                 return
-            suspected = classify(case.found())
+            suspected = self._row(case)
             if suspected is not Action.NOTHING and only in (None, suspected):
                 live = await self._live(case)
                 if self._admission.busy(task_uid):
                     return  # it began while we looked
-                await self._do(classify(live.found()), live)
+                await self._do(self._row(live), live)
 
     async def _live(self, case: _Case) -> _Case:
         """The same case, with task and pod as stored now and the entry as last known."""

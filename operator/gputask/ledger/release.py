@@ -10,7 +10,7 @@ from gputask.kube.client import Client, Object
 from gputask.kube.errors import Conflict, NotFound, OutcomeUnknown, Unreachable
 from gputask.kube.resources import PODS
 from gputask.kube.writes import Writes
-from gputask.ledger.changes import Release
+from gputask.ledger.changes import Change, Quarantine, Release
 from gputask.ledger.entries import Entry
 from gputask.ledger.nodes import Applied, NodeLedgers
 from gputask.ledger.pods import Place, is_terminating, place_of, uid_of, version_of
@@ -43,6 +43,8 @@ class PodRef:
 class Releaser:
     """Live proofs only: absence from a cache proves nothing.
 
+    ``in_contact(node)`` says whether a pod that vanished there has really ended.
+
     Every method raises :class:`gputask.kube.errors.KubeError` where it could not come to an end; calling it again is
     always right.
     """
@@ -53,11 +55,13 @@ class Releaser:
         client: Client,
         writes: Writes,
         ledgers: NodeLedgers,
+        in_contact: Callable[[str], bool],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client
         self._writes = writes
         self._ledgers = ledgers
+        self._in_contact = in_contact
         self._sleep = sleep
 
     async def look(self, ref: PodRef) -> Look:
@@ -70,7 +74,10 @@ class Releaser:
         return Look(place, None if place is Place.GONE else pod)
 
     async def release(self, entry: Entry) -> bool:
-        """Release an entry as soon as its pod cannot own it any more (line 10); False while the pod lives there."""
+        """Release an entry as soon as its pod cannot own it any more (line 10); False while the pod lives there.
+
+        What a pod held that vanished out of our sight is quarantined in place of that.
+        """
         for turn in range(TRIES):
             seen = await self.look(PodRef.of(entry))
             if seen.place is Place.HERE:
@@ -79,7 +86,10 @@ class Releaser:
                 # A bind under this version may be on its way. Make the version old, and look again.
                 await self._bump(entry, turn)
                 continue
-            result = await self._ledgers.apply(entry.node, Release(entry.pod_uid, entry.pod_version))
+            change: Change = Release(entry.pod_uid, entry.pod_version)
+            if seen.place is Place.GONE and not self._in_contact(entry.node):
+                change = Quarantine(entry.pod_uid, entry.pod_version)
+            result = await self._ledgers.apply(entry.node, change)
             if isinstance(result, Applied):
                 return True
             # The proof was for a pair that is no more: somebody renewed the entry. Start again with the new pair.

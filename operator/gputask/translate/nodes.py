@@ -43,10 +43,7 @@ def planner_node(
     foreign: tuple[Foreign, ...] = (),
     out: str | None = None,
 ) -> Node:
-    """A Node as a pass sees it. ``resources`` if they are known already, else they are read from the manifest.
-
-    A Node without conditions is Ready: files have none.
-    """
+    """A Node as a pass sees it. ``resources`` if they are known already, else they are read from the manifest."""
     spec = manifest.get("spec") or {}
     return Node(
         name=manifest["metadata"]["name"],
@@ -57,7 +54,7 @@ def planner_node(
             for taint in spec.get("taints") or ()
         ),
         unschedulable=bool(spec.get("unschedulable")),
-        ready=_is_ready(manifest),
+        ready=is_ready(manifest),
         out=out,
         lives_until=_lives_until(manifest),
         running=running,
@@ -73,7 +70,8 @@ def _allocatable(manifest: Manifest) -> Mapping[str, Any]:
     return (manifest.get("status") or {}).get("allocatable") or {}
 
 
-def _is_ready(manifest: Manifest) -> bool:
+def is_ready(manifest: Manifest) -> bool:
+    """Whether its kubelet is heard of and says that it takes pods. A Node without conditions is Ready: files have none."""
     conditions = (manifest.get("status") or {}).get("conditions") or ()
     return all(c.get("status") == "True" for c in conditions if c.get("type") == "Ready")
 
