@@ -1,4 +1,4 @@
-"""A node that falls silent, comes back, is shut down or deleted, while work of ours is or was on it (protocol line 10)."""
+"""A node that falls silent, comes back, is shut down or deleted while work of ours is or was on it (line 10)."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ def _relation(task: Manifest | None, claim: Claim | None, pod_uid: str) -> Relat
 class Recovery:
     """Sweeps: looks at what is known of a task, and makes whole what a writer left half done.
 
-    ``in_contact`` is that of :class:`gputask.ledger.release.Releaser`; ``on_end`` says what the status of a task is after
-    its claimed pod died. Everything raises
+    ``in_contact`` is that of :class:`gputask.ledger.release.Releaser`; ``on_end`` says what the status of a task is
+    after its claimed pod died. Everything raises
     :class:`gputask.kube.errors.KubeError` where the API server gave no clear answer; sweeping again is always right.
     """
 

@@ -71,7 +71,7 @@ def _allocatable(manifest: Manifest) -> Mapping[str, Any]:
 
 
 def is_ready(manifest: Manifest) -> bool:
-    """Whether its kubelet is heard of and says that it takes pods. A Node without conditions is Ready: files have none."""
+    """Whether its kubelet says that it takes pods. A Node without conditions is Ready: files have none."""
     conditions = (manifest.get("status") or {}).get("conditions") or ()
     return all(c.get("status") == "True" for c in conditions if c.get("type") == "Ready")
 
