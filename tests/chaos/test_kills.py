@@ -91,6 +91,10 @@ class Life:
     async def suspend(self, name: str, *, suspend: bool) -> None:
         await self.client.patch(GPUTASKS, name, {"spec": {"suspend": suspend}}, "default")
 
+    async def one_that_runs(self) -> str:
+        tasks = (await self.client.list(GPUTASKS, "default")).items
+        return next(t["metadata"]["name"] for t in tasks if (t.get("status") or {}).get("phase") == "Running")
+
     async def phases(self) -> list[str]:
         tasks = (await self.client.list(GPUTASKS, "default")).items
         return [(found.get("status") or {}).get("phase", "") for found in tasks]
@@ -149,12 +153,13 @@ async def killed(point: str, when: str, seed: int, folder: Path) -> bool:
         try:
             async with asyncio.timeout(60):
                 await _until(lambda: life.fill(5), operator)
-                if point == "delete":  # nothing else deletes a pod that runs
-                    await life.suspend("low-0", suspend=True)
+                suspended = await life.one_that_runs() if point == "delete" else None
+                if suspended is not None:  # nothing else deletes a pod that runs
+                    await life.suspend(suspended, suspend=True)
                 await life.apply(high)
-                if point == "delete":
+                if suspended is not None:
                     await _until(lambda: life.fill(3), operator)
-                    await life.suspend("low-0", suspend=False)
+                    await life.suspend(suspended, suspend=False)
                 await _until(life.over, operator)
                 was_killed = operator.returncode is not None
                 if was_killed:

@@ -38,6 +38,7 @@ from gputask.api.conditions import (
 from gputask.api.gputask import PLACEMENT_FAILURE_LIMIT, RestartPolicy
 from gputask.api.times import rfc3339
 from gputask.controller.conditions import Condition, merged
+from gputask.controller.transitions import Event, phase_after
 from gputask.ledger.pods import Manifest, is_terminating
 
 _REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "NodeName")
@@ -125,11 +126,12 @@ def consequence(task: Manifest, ended: Ended, *, now: float, preemptor: str | No
 def end_status(task: Manifest, ended: Ended, *, now: float, preemptor: str | None = None) -> Mapping[str, Any]:
     """The status (a merge patch, without the claim) of a task whose claimed pod ended so; the rest as above."""
     found = consequence(task, ended, now=now, preemptor=preemptor)
-    phase = Phase.PENDING
+    event = Event.TRIED
     fields = dict(found.fields)
     if found.finished is not None:
-        phase = Phase.SUCCEEDED if found.finished is FinishedReason.SUCCEEDED else Phase.FAILED
+        event = Event.SUCCEEDED if found.finished is FinishedReason.SUCCEEDED else Event.GAVE_UP
         fields["finishTime"] = rfc3339(int(now))
+    phase = phase_after((task.get("status") or {}).get("phase"), event)
     current: Sequence[Mapping[str, Any]] = (task.get("status") or {}).get("conditions") or []
     conditions = merged(current, _conditions(found), now=rfc3339(int(now)))
     return {"phase": phase.value, "replicas": 0, "conditions": conditions, **fields}

@@ -25,6 +25,7 @@ from gputask.api.names import TASK_UID_LABEL
 from gputask.controller.backoff import Refusal
 from gputask.controller.conditions import Condition, merged
 from gputask.controller.queue import Known, Standing
+from gputask.controller.transitions import Event, phase_after
 from gputask.controller.verdicts import Verdict
 from gputask.ledger.entries import Entry, State
 from gputask.ledger.pods import Manifest, is_terminal, is_terminating, uid_of
@@ -52,7 +53,7 @@ def patch(view: View, *, now: str) -> dict[str, Any]:
     if current.get("phase") in (Phase.SUCCEEDED, Phase.FAILED):
         return {}  # an end is final (B33)
     wanted: dict[str, Any] = {
-        "phase": phase(view).value,
+        "phase": phase_after(current.get("phase"), event(view)).value,
         "replicas": 1 if view.pod is not None else 0,
         "selector": f"{TASK_UID_LABEL}={uid_of(view.task)}",
         "conditions": merged(current.get("conditions") or [], conditions(view), now=now),
@@ -70,13 +71,13 @@ def patch(view: View, *, now: str) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if current.get(name) != value}
 
 
-def phase(view: View) -> Phase:
-    """The phase of a task that has not ended."""
+def event(view: View) -> Event:
+    """What is seen of a task whose end is not recorded."""
     if view.entry is None:
-        return Phase.PENDING if view.room is None else Phase.PREEMPTING
+        return Event.NOTHING_HELD if view.room is None else Event.ROOM_KEPT
     if view.pod is not None and (view.pod.get("status") or {}).get("phase") == "Running":
-        return Phase.RUNNING
-    return Phase.BOUND if _is_bound(view) else Phase.RESERVED
+        return Event.RUNNING
+    return Event.BOUND if _is_bound(view) else Event.RESERVED
 
 
 def conditions(view: View) -> list[Condition]:
@@ -88,7 +89,7 @@ def conditions(view: View) -> list[Condition]:
         found += [_reserved(view), _bound(view), _ready(view)]
     if view.preemptor is not None and view.pod is not None and is_terminating(view.pod):
         found.append(Condition(TaskCondition.EVICTED, True, EvictedReason.PREEMPTED, f"for {view.preemptor}"))
-    elif _was_evicted(view) and phase(view) is Phase.RUNNING:
+    elif _was_evicted(view) and event(view) is Event.RUNNING:
         found.append(Condition(TaskCondition.EVICTED, False, EvictedReason.RUNNING))
     return found
 
