@@ -50,7 +50,7 @@ TABLE: Mapping[Phase, Mapping[Event, Phase]] = MappingProxyType(
 )
 
 
-def phase_after(before: object, event: Event) -> Phase:
+def phase_after(before: str | None, event: Event) -> Phase:
     """The phase of a task after this was seen of it. ``before`` is its ``status.phase``; what is no phase, also
     None, is Pending."""
     known = Phase(before) if before in set(Phase) else Phase.PENDING
