@@ -51,8 +51,11 @@ class Recreated:
 LICENSED = gpu_node("n3", pools={"lic": 1}, cpu=1)
 
 
-def stream(rng: random.Random) -> tuple[list[Object], list[Object]]:
-    """Work that fills the nodes, and work of higher priority that has to make room; all of it ends by itself."""
+def stream(rng: random.Random, *, first: float) -> tuple[list[Object], list[Object]]:
+    """Work that fills the nodes, and work of higher priority that has to make room; all of it ends by itself.
+
+    The very first runs ``first`` seconds.
+    """
 
     def work(name: str, priority: int, *variants: Object, runs: float, stops: float = 0) -> Object:
         sim = {"runs": f"{runs:g}", "stops": f"{stops:g}"}
@@ -60,7 +63,14 @@ def stream(rng: random.Random) -> tuple[list[Object], list[Object]]:
 
     card = on_device("gpu", gpuMemoryMB=4000, cpu=1)
     low = [
-        work(f"low-{i}", 0, card, variant("cpu", cpu=2), runs=rng.uniform(15, 25), stops=rng.uniform(0, 3))
+        work(
+            f"low-{i}",
+            0,
+            card,
+            variant("cpu", cpu=2),
+            runs=rng.uniform(15, 25) if i else first,
+            stops=rng.uniform(0, 3),
+        )
         for i in range(7)
     ]
     low.append(work("licensed", 5, variant(cpu=1, lic=1), runs=3))
@@ -91,9 +101,8 @@ class Life:
     async def suspend(self, name: str, *, suspend: bool) -> None:
         await self.client.patch(GPUTASKS, name, {"spec": {"suspend": suspend}}, "default")
 
-    async def one_that_runs(self) -> str:
-        tasks = (await self.client.list(GPUTASKS, "default")).items
-        return next(t["metadata"]["name"] for t in tasks if (t.get("status") or {}).get("phase") == "Running")
+    async def runs(self, name: str) -> bool:
+        return (await self.client.get(GPUTASKS, name, "default")).get("status", {}).get("phase") == "Running"
 
     async def phases(self) -> list[str]:
         tasks = (await self.client.list(GPUTASKS, "default")).items
@@ -146,20 +155,20 @@ async def killed(point: str, when: str, seed: int, folder: Path) -> bool:
     ):
         recreated.cluster = cluster
         life = Life(cluster, client, cluster.write_kubeconfig(folder / f"{point}-{when}-{seed}"))
-        low, high = stream(rng)
+        low, high = stream(rng, first=60 if point == "delete" else 20)
         await life.apply(low)
         number = 1 if point in RARE else rng.choice([1, 2, 3])
         operator = await life.operator(point, when, number)
         try:
             async with asyncio.timeout(60):
                 await _until(lambda: life.fill(5), operator)
-                suspended = await life.one_that_runs() if point == "delete" else None
-                if suspended is not None:  # nothing else deletes a pod that runs
-                    await life.suspend(suspended, suspend=True)
+                if point == "delete":  # nothing else deletes a pod that runs
+                    await _until(lambda: life.runs("low-0"), operator)
+                    await life.suspend("low-0", suspend=True)
                 await life.apply(high)
-                if suspended is not None:
+                if point == "delete":
                     await _until(lambda: life.fill(3), operator)
-                    await life.suspend(suspended, suspend=False)
+                    await life.suspend("low-0", suspend=False)
                 await _until(life.over, operator)
                 was_killed = operator.returncode is not None
                 if was_killed:

@@ -10,7 +10,7 @@ import pytest
 
 from gputask.cli.main import run
 from gputask.kube.client import Client
-from gputask.kube.resources import NAMESPACES, PODS
+from gputask.kube.resources import GPUTASKS, NAMESPACES, PODS
 from gputask.local.cluster import LocalCluster
 from support.controller import on_device, task, variant
 from support.local import eventually
@@ -128,3 +128,52 @@ async def test_a_cluster_that_does_not_answer_is_told_in_one_line(
     for arguments in (("queue",), ("explain", "t"), ("queue", "pause")):
         code, out, err = await gputask(*arguments)
         assert (code, out, err.count("\n")) == (3, "", 1)
+
+
+async def all_accepted_are(world: World, *wanted: str) -> None:
+    async def so() -> bool:
+        said = {name: await world.condition(name, "Accepted") for name in await world.phases()}
+        refused = {c["reason"] for c in said.values() if c.get("status") == "False"}
+        return {name for name, c in said.items() if c.get("status") == "True"} == set(wanted) and refused <= {
+            "QueueFull"
+        }
+
+    await eventually(so)
+
+
+async def test_a_full_queue_refuses_the_newcomer_and_drops_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with operated(gpu_node(cpu=1), speed=20, max_waiting=2) as world:
+        await world.apply(task("runs"))
+        await world.reaches("runs", "Running")
+        for name in ("w1", "w2"):
+            await world.apply(task(name))
+            await world.says(name, "Accepted", "True")
+        await world.apply(task("new", priority=9))
+        await world.says("new", "Accepted", "False")
+        await all_accepted_are(world, "runs", "w1", "w2")
+        code, out, _ = await command(world, tmp_path, capsys)("queue", "-o", "json")
+        rows = {row["task"]: row for row in json.loads(out)["queue"]}
+        assert (code, rows["default/new"]["reason"], rows["default/new"]["position"]) == (0, "QueueFull", None)
+        assert "--max-waiting" in rows["default/new"]["message"]
+        await world.delete(GPUTASKS, "w2")
+        await all_accepted_are(world, "runs", "w1", "new")
+
+
+async def test_who_was_accepted_stays_so_under_the_next_operator_and_when_it_comes_back_evicted() -> None:
+    nodes = [gpu_node(cpu=1)]
+    async with LocalCluster(nodes=nodes, history=True, speed=20) as local, Client(local.connection) as client:
+        async with operated_by(local, client) as world:
+            await world.apply(task("runs"))
+            await world.reaches("runs", "Running")
+            await world.apply(*(task(f"w{i}") for i in range(3)))
+            await all_accepted_are(world, "runs", "w0", "w1", "w2")
+        async with operated_by(local, client, max_waiting=1) as world:
+            await world.apply(task("new"))
+            await world.says("new", "Accepted", "False")
+            pod = (await world.status("runs"))["reservation"]["pod"]
+            await world.client.delete(PODS, pod, "default")
+            await world.says("runs", "Evicted", "True")
+            await all_accepted_are(world, "runs", "w0", "w1", "w2")
+            world.judged()

@@ -165,25 +165,29 @@ class World:
 
 
 @asynccontextmanager
-async def operated(*nodes: Object, excused: Collection[str] = (), **cluster: Any) -> AsyncIterator[World]:
+async def operated(
+    *nodes: Object, excused: Collection[str] = (), max_waiting: int | None = None, **cluster: Any
+) -> AsyncIterator[World]:
     """A cluster with these nodes and an operator that is synced; its history is judged at the end, but for rules that
     are ``excused`` because the test breaks them itself."""
     async with (
         LocalCluster(nodes=nodes, history=True, **cluster) as local,
         Client(local.connection) as client,
-        operated_by(local, client) as world,
+        operated_by(local, client, max_waiting=max_waiting) as world,
     ):
         yield world
         world.judged(excused=excused)
 
 
 @asynccontextmanager
-async def operated_by(local: LocalCluster, client: Client, *, port: int = 0) -> AsyncIterator[World]:
+async def operated_by(
+    local: LocalCluster, client: Client, *, port: int = 0, max_waiting: int | None = None
+) -> AsyncIterator[World]:
     """An operator on a cluster that is there; ``port`` is that of its health and metrics."""
     errors = Errors()
     logging.getLogger().addHandler(errors)
     try:
-        async with operating(local.connection, host="127.0.0.1", port=port) as engine:
+        async with operating(local.connection, host="127.0.0.1", port=port, max_waiting=max_waiting) as engine:
             async with asyncio.timeout(30):
                 await engine.synced.wait()
             yield World(local, client, engine, errors)

@@ -41,6 +41,8 @@ class AcceptedReason(StrEnum):
     """The spec cannot be understood; the message has one line for each problem."""
     UNSUPPORTED = "Unsupported"
     """Understood, but Direct binding cannot honour it; the message names field and remedy."""
+    QUEUE_FULL = "QueueFull"
+    """As many tasks wait as may; it is taken in when others have left."""
 
 
 class FeasibleReason(StrEnum):

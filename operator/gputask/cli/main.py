@@ -152,6 +152,10 @@ def operator(
     lease_seconds: Annotated[
         int, typer.Option(metavar="N", min=3, help="How long after its last renewal another replica may take over.")
     ] = 15,
+    max_waiting: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Refuse new tasks while so many wait; by default all may wait."),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> int:
     """Run the operator until SIGTERM or SIGINT."""
@@ -164,6 +168,7 @@ def operator(
         lease_name=lease_name if leader_elect else None,
         lease_namespace=lease_namespace,
         lease_seconds=lease_seconds,
+        max_waiting=max_waiting,
         verbose=verbose,
     )
 

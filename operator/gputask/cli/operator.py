@@ -22,11 +22,13 @@ def operate(
     lease_name: str | None,
     lease_namespace: str | None,
     lease_seconds: int,
+    max_waiting: int | None,
     verbose: bool,
 ) -> int:
     """Run the operator on the cluster of ``kubeconfig`` (else of $KUBECONFIG, else of the pod it runs in).
 
     Without ``lease_name`` it acts at once, else while it holds that Lease (``lease_namespace``: the own one if None).
+    ``max_waiting`` is how many tasks may wait; None is no limit.
 
     :raises BadInputError: kubeconfig, port or cluster cannot be used; one line.
     :raises NotReachableError: no API server answers.
@@ -42,7 +44,7 @@ def operate(
     try:
         connection = connect(kubeconfig=kubeconfig)
         lease = Lease(lease_name, lease_namespace or connection.namespace, lease_seconds) if lease_name else None
-        asyncio.run(app.run(connection, host=metrics_host, port=metrics_port, lease=lease))
+        asyncio.run(app.run(connection, host=metrics_host, port=metrics_port, lease=lease, max_waiting=max_waiting))
     except (KubeConfigError, ClusterUnusableError) as error:
         raise BadInputError(f"gputask operator: {error}") from error
     except Unreachable as error:

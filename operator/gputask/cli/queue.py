@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gputask.api.conditions import Phase, ReservedReason, TaskCondition
+from gputask.api.conditions import AcceptedReason, Phase, ReservedReason, TaskCondition
 from gputask.api.names import QUEUE_ANNOTATION, QueueMode
 from gputask.cli.cluster import ask
 from gputask.cli.errors import Exit
@@ -17,7 +17,7 @@ from gputask.kube.resources import GPUTASKS
 from gputask.kube.writes import Writes
 from gputask.ledger.claims import rank_of
 
-_OUT = (ReservedReason.SUSPENDED, ReservedReason.PAUSED)
+_OUT = (ReservedReason.SUSPENDED, ReservedReason.PAUSED, AcceptedReason.INVALID, AcceptedReason.QUEUE_FULL)
 """Who waits for one of these reasons has no position: nothing that becomes free starts it."""
 
 
@@ -57,7 +57,7 @@ def _rows(tasks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     rows, position = [], 0
     for task in waiting:
         row = _row(task)
-        if row["reason"] not in _OUT and row["reason"] != "Invalid":
+        if row["reason"] not in _OUT:
             position += 1
             row["position"] = position
         rows.append(row)

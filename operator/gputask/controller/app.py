@@ -28,11 +28,17 @@ class OperatorFailedError(Exception):
 
 @asynccontextmanager
 async def operating(
-    connection: Connection, *, host: str = "0.0.0.0", port: int = METRICS_PORT, lease: Lease | None = None
+    connection: Connection,
+    *,
+    host: str = "0.0.0.0",
+    port: int = METRICS_PORT,
+    lease: Lease | None = None,
+    max_waiting: int | None = None,
 ) -> AsyncIterator[Engine]:
     """An operator that runs as long as the context is open; should it fail, the body is cancelled.
 
     :param lease: act only while we hold it; None acts at once, which is right for a single replica.
+    :param max_waiting: so many tasks may wait; None is no limit.
     :raises Unreachable: no API server answers.
     :raises ClusterUnusableError: it answers, but cannot be used; one line.
     :raises OSError: the port is taken.
@@ -48,7 +54,7 @@ async def operating(
             election = Election(client, Writes(client), lease, identity=own_identity())
             client = Client(connection, transport=LeaderOnly(transport, lambda: election.leading))
             elect, stands_by = election.run, lambda: not election.leading
-        engine = Engine(client, metrics=metrics)
+        engine = Engine(client, metrics=metrics, max_waiting=max_waiting)
         app = health.application(
             healthy=lambda: None,  # that the event loop answers is all there is to say
             ready=lambda: None if engine.synced.is_set() or (engine.warm.is_set() and stands_by()) else "not synced",
@@ -59,16 +65,21 @@ async def operating(
 
 
 async def run(
-    connection: Connection, *, host: str = "0.0.0.0", port: int = METRICS_PORT, lease: Lease | None = None
+    connection: Connection,
+    *,
+    host: str = "0.0.0.0",
+    port: int = METRICS_PORT,
+    lease: Lease | None = None,
+    max_waiting: int | None = None,
 ) -> None:
-    """Operate until SIGTERM or SIGINT.
+    """Operate until SIGTERM or SIGINT; the rest as in :func:`operating`.
 
     :raises OperatorFailedError: it stopped by itself.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with operating(connection, host=host, port=port, lease=lease) as engine:
+    async with operating(connection, host=host, port=port, lease=lease, max_waiting=max_waiting) as engine:
         log.info("metrics and health at %s:%s", host, port)
         await engine.warm.wait()
         log.info("synced")

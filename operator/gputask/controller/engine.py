@@ -28,6 +28,7 @@ from gputask.controller.loop import SchedulingLoop
 from gputask.controller.metrics import Metrics
 from gputask.controller.placements import Placements
 from gputask.controller.queue import Standing, TaskQueue
+from gputask.controller.queue_limit import QueueLimit
 from gputask.controller.snapshot import Snapshots
 from gputask.controller.startup import StartTimeouts
 from gputask.controller.status import View
@@ -65,7 +66,8 @@ Elect = Callable[[Callable[[], Coroutine[Any, Any, None]]], Coroutine[Any, Any, 
 class Engine:
     """One operator on one cluster."""
 
-    def __init__(self, client: Client, *, metrics: Metrics) -> None:
+    def __init__(self, client: Client, *, metrics: Metrics, max_waiting: int | None = None) -> None:
+        """``max_waiting``: so many tasks may wait; None is no limit."""
         self.metrics = metrics
         self.store = Store()
         self.warm = asyncio.Event()
@@ -76,7 +78,7 @@ class Engine:
         self._dirty = self.store.subscribe()
         self._entries: dict[str, Mapping[str, Entry]] = {}
         self._wire_protocol(client)
-        self._wire_decisions()
+        self._wire_decisions(max_waiting)
         self._wire_consumers(client)
 
     def _wire_protocol(self, client: Client) -> None:
@@ -121,9 +123,15 @@ class Engine:
             now=time.time,
         )
 
-    def _wire_decisions(self) -> None:
+    def _wire_decisions(self, max_waiting: int | None) -> None:
         self.backoff = Backoff(time.monotonic)
-        self.queue = TaskQueue(self.store, self.backoff, in_progress=self.admission.busy, on_read=self._mark_nodes_of)
+        self.queue = TaskQueue(
+            self.store,
+            self.backoff,
+            limit=QueueLimit(max_waiting, lambda uid: self._dirty.mark(task=uid)),
+            in_progress=self.admission.busy,
+            on_read=self._mark_nodes_of,
+        )
         self.verdicts = Verdicts()
         self.events = Events(self.writes, clock=time.monotonic, timestamp=timestamp)
         self.evictions = Evictions(

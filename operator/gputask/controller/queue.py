@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gputask.api.conditions import Phase, ReservedReason
+from gputask.api.conditions import Phase, ReservedReason, TaskCondition
 from gputask.api.gputask import GpuTask
 from gputask.api.names import QueueMode
 from gputask.api.times import epoch
 from gputask.controller.backoff import Backoff, Refusal
+from gputask.controller.queue_limit import QueueLimit
 from gputask.controller.store import Store
 from gputask.ledger.claims import claim_of
 from gputask.ledger.pods import Manifest
@@ -36,9 +37,14 @@ class Standing(StrEnum):
     """In back-off after an error: it neither holds nor starts."""
     HELD = "Held"
     """Its namespace is paused."""
+    REFUSED = "Refused"
+    """As many others wait as may."""
     INVALID = "Invalid"
     FINISHED = "Finished"
     DELETED = "Deleted"
+
+
+_WAITS = frozenset({Standing.WAITING, Standing.SUSPENDED, Standing.PAUSED, Standing.HELD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class TaskQueue:
         store: Store,
         backoff: Backoff,
         *,
+        limit: QueueLimit,
         in_progress: Callable[[str], bool],
         on_read: Callable[[str], None] = lambda uid: None,
         now: Callable[[], float] = time.time,
@@ -75,6 +82,7 @@ class TaskQueue:
         """``on_read`` is told of a task that is understood anew: what runs of it may be worth something else now."""
         self._store = store
         self._backoff = backoff
+        self._limit = limit
         self._in_progress = in_progress
         self._on_read = on_read
         self._now = now
@@ -91,9 +99,10 @@ class TaskQueue:
         if manifest is None:
             self.known.pop(uid, None)
             self._backoff.forget(uid)
+            self._limit.leave(uid)
             return self.waiting.pop(uid, None) is not None
         known, reading = self.known.get(uid), self._read(uid, manifest)
-        standing = self._standing(uid, manifest, reading)
+        standing = self._limited(uid, manifest, self._standing(uid, manifest, reading))
         planned = self._planned(uid, reading) if standing is Standing.WAITING else None
         self.known[uid] = Known(standing, reading, planned)
         if known is None or known.reading is not reading:
@@ -148,6 +157,17 @@ class TaskQueue:
             return Standing.HELD
         self._keep_pause(uid, status)
         return Standing.PAUSED if self._backoff.refusal(uid) is not None else Standing.WAITING
+
+    def _limited(self, uid: str, manifest: Manifest, standing: Standing) -> Standing:
+        """The same, or Refused where the queue is full."""
+        if standing not in _WAITS:
+            self._limit.leave(uid)
+            return standing
+        conditions = (manifest.get("status") or {}).get("conditions") or ()
+        accepted = any(c["type"] == TaskCondition.ACCEPTED and c["status"] == "True" for c in conditions)
+        created = manifest["metadata"].get("creationTimestamp")
+        is_in = self._limit.admits(uid, created=epoch(created) if created else 0.0, accepted=accepted)
+        return standing if is_in else Standing.REFUSED
 
     def _keep_pause(self, uid: str, status: Manifest) -> None:
         """The pause that the status tells of, begun perhaps by an operator that is no more."""

@@ -83,7 +83,7 @@ def event(view: View) -> Event:
 def conditions(view: View) -> list[Condition]:
     """The conditions that can be said of the task now, in the order in which they come about."""
     found = [_accepted(view)]
-    if view.known.reading.planned is not None:
+    if view.known.reading.planned is not None and view.known.standing is not Standing.REFUSED:
         if view.verdict is not None or view.entry is not None:
             found.append(_feasible(view.verdict))
         found += [_reserved(view), _bound(view), _ready(view)]
@@ -113,6 +113,9 @@ def _accepted(view: View) -> Condition:
     if reading.planned.unsupported:
         text = "; ".join(reading.planned.unsupported)
         return Condition(TaskCondition.ACCEPTED, False, AcceptedReason.UNSUPPORTED, text)
+    if view.known.standing is Standing.REFUSED:
+        text = "as many tasks wait as --max-waiting allows; it is taken in when others have left"
+        return Condition(TaskCondition.ACCEPTED, False, AcceptedReason.QUEUE_FULL, text)
     return Condition(TaskCondition.ACCEPTED, True, AcceptedReason.VALID)
 
 
