@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -52,13 +53,16 @@ def test_only_a_verdict_that_is_new_or_another_one_is_news() -> None:
     assert verdicts.record(outcome(waiting("a", {Cause.SHORT: 1}), waiting("b", {Cause.HELD: 1}))) == {"b"}
 
 
-def test_a_cut_pass_leaves_the_verdicts_that_it_did_not_come_to() -> None:
+def test_a_pass_leaves_the_verdicts_of_those_it_did_not_look_at() -> None:
     verdicts = Verdicts()
     verdicts.record(outcome(waiting("a", {Cause.SHORT: 1}), waiting("b", {Cause.SHORT: 1})))
     placed = Decision(Action.PLACE, waiting("a", {}).task, "n1", "v", 0, TAKEN)
-    assert verdicts.record(outcome(decisions=(placed,), cut=True)) == set()
+    unjudged = replace(waiting("b", {}, message="not looked at yet"), judged=False)
+    new = replace(waiting("c", {}, message="not looked at yet"), judged=False)
+    assert verdicts.record(outcome(unjudged, new, decisions=(placed,), cut=True)) == {"c"}
     assert verdicts.get("a") is None
-    assert verdicts.get("b") is not None
+    assert (known := verdicts.get("b")) is not None
+    assert known.reason is ReservedReason.SHORT
 
 
 def test_the_queue_is_counted_by_reason_and_infeasible_tasks_apart() -> None:

@@ -9,7 +9,7 @@ assert cluster.where("t") == "n1"
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gputask.planner.invariants import check_invariants
@@ -23,6 +23,7 @@ from gputask.planner.model import (
     Node,
     NodeConstraints,
     Plan,
+    Rank,
     RequestClass,
     Running,
     Snapshot,
@@ -246,11 +247,13 @@ class Cluster:
     def snapshot(self) -> Snapshot:
         return Snapshot(tuple(self.nodes.values()), tuple(self.waiting.values()), self.holds, self.budgets)
 
-    def step(self, *, at: float | None = None) -> Plan:
+    def step(
+        self, *, at: float | None = None, resume: Rank | None = None, budget: Callable[[], bool] | None = None
+    ) -> Plan:
         """One pass, checked and applied."""
         self.now = self.now if at is None else at
-        snapshot = self.snapshot()
-        self.plan = plan(snapshot, self.now)
+        snapshot = replace(self.snapshot(), resume=resume)
+        self.plan = plan(snapshot, self.now, budget=budget)
         check_invariants(snapshot, self.plan)
         for decision in self.plan.decisions:
             if decision.action is Action.PLACE:

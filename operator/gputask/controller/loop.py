@@ -16,7 +16,7 @@ from gputask.controller.evictions import Evictions
 from gputask.controller.metrics import Metrics
 from gputask.controller.snapshot import Snapshots
 from gputask.controller.verdicts import Verdicts
-from gputask.planner.model import Action, Decision, Hold, Plan, Snapshot
+from gputask.planner.model import Action, Decision, Hold, Plan, Rank, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ IDLE_SECONDS = 30.0
 """A pass at least so often while anything waits: time itself moves holds (R5) and shortens node lives."""
 
 PASS_SECONDS = 5.0
-"""The time of one pass (R9). A cut pass is followed by the next one at once."""
+"""The time of one pass (R9). A cut pass is followed at once by one that goes on where it stopped."""
 
 Planner = Callable[[Snapshot, float, Callable[[], bool]], Plan]
 
@@ -63,12 +63,13 @@ class SchedulingLoop:
         self._metrics = metrics
         self.holds: tuple[Hold, ...] = ()
         self._rest = DEBOUNCE_SECONDS
-        self._cut = False
+        self._resume: Rank | None = None
+        """Where a pass whose time was over stopped (R9)."""
         self._faults: set[str] = set()
 
     def forget(self) -> None:
         """We do not act any more: holds are chosen anew by whoever does."""
-        self.holds, self._cut = (), False
+        self.holds, self._resume = (), None
         self._dispatch.changed.set()
 
     async def run(self) -> None:
@@ -82,11 +83,11 @@ class SchedulingLoop:
             except Exception:
                 log.exception("a scheduling pass failed; the next change starts another")
                 self._metrics.errors.labels("pass").inc()
-                self._cut = False
+                self._resume = None
 
     async def _wait(self) -> None:
         """Until something changed, or for so long as a pass can go without."""
-        if self._cut:
+        if self._resume is not None:
             return
         changed = self._dispatch.changed
         while True:
@@ -102,13 +103,15 @@ class SchedulingLoop:
             return
 
     async def _pass(self) -> None:
-        snapshot = self._snapshots.freeze(self.holds)
+        snapshot = self._snapshots.freeze(self.holds, self._resume)
         started = time.perf_counter()
         plan = await asyncio.to_thread(self._planner, snapshot, self._now(), _budget(started))
         seconds = time.perf_counter() - started
         self._metrics.pass_seconds.observe(seconds)
         self._rest = min(max(seconds, DEBOUNCE_SECONDS), LONGEST_REST_SECONDS)
-        self.holds, self._cut = plan.holds, plan.cut
+        self.holds, self._resume = plan.holds, plan.resume
+        if snapshot.resume is not None and plan.resume is None:
+            self._dispatch.changed.set()  # it saw the last ones only; whoever came meanwhile may be first
         self._report(plan.faults)
         for decision in plan.decisions:
             self._metrics.decisions.labels(decision.action).inc()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from gputask.api.times import epoch
 from gputask.controller.evictions import Evictions
@@ -14,7 +15,7 @@ from gputask.ledger.claims import claim_of
 from gputask.ledger.entries import Entry, NodeLedger, State
 from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.pods import Manifest, is_terminal, is_terminating, literals_of, task_uid_of, uid_of
-from gputask.planner.model import Foreign, Hold, Node, Running, Snapshot
+from gputask.planner.model import Foreign, Hold, Node, Rank, Running, Snapshot
 from gputask.translate.nodes import planner_node
 from gputask.translate.pods import foreign
 
@@ -46,15 +47,25 @@ class Snapshots:
         self._now = now
         self.nodes: dict[str, Node] = {}
         self._foreign: dict[str, dict[str, tuple[Manifest, Foreign | None]]] = {}
+        self._committed: tuple[Hold, ...] = ()
+        self._freed = False
 
-    def freeze(self, holds: tuple[Hold, ...]) -> Snapshot:
-        """The input of a pass; ``holds`` are those of the pass before."""
+    def freeze(self, holds: tuple[Hold, ...], resume: Rank | None) -> Snapshot:
+        """The input of a pass; ``holds`` and ``resume`` are those of the pass before.
+
+        Where room may have come free since then, this pass starts from the top: a task that the last one judged may
+        want it.
+        """
         uncommitted = (hold for hold in holds if not hold.victims)
+        before, self._committed = self._committed, self._evictions.holds()
+        freed = self._freed or any(hold not in self._committed for hold in before)
+        self._freed = False
         return Snapshot(
             tuple(self.nodes.values()),
             tuple(self.queue.waiting.values()),
-            (*uncommitted, *self._evictions.holds()),
+            (*uncommitted, *self._committed),
             {budget.key: budget.allowed for known in self._store.budgets.values() for budget in known.values()},
+            None if freed else resume,
         )
 
     def foreign_use(self, node: str) -> Mapping[str, int]:
@@ -82,8 +93,10 @@ class Snapshots:
             foreign=tuple(self._foreign_on(name, ledger)),
             out=self._out(manifest, ledger),
         )
-        if self.nodes.get(name) == node:
+        before = self.nodes.get(name)
+        if before == node:
             return False
+        self._freed = self._freed or before is None or _has_less_work(before, node)
         self.nodes[name] = node
         return True
 
@@ -186,3 +199,17 @@ class Snapshots:
             return None
         grace = pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
         return entry.start_time + float(pod["spec"]["activeDeadlineSeconds"]) + float(grace)
+
+
+def _has_less_work(before: Node, after: Node) -> bool:
+    """Whether anything but more work came to a node: then there may be room on it that was not there before.
+
+    Work is compared by task and what it holds, as its other marks change in the course of its placement.
+    """
+    if replace(before, running=(), foreign=()) != replace(after, running=(), foreign=()):
+        return True
+    kept = {work.task: work.allocation for work in after.running}
+    used = {use.owner: use.amounts for use in after.foreign}
+    return any(kept.get(work.task) != work.allocation for work in before.running) or any(
+        used.get(use.owner) != use.amounts for use in before.foreign
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gputask.api.conditions import ReservedReason
-from gputask.planner.model import Action, Cause, Hold, Plan, Waiting
+from gputask.planner.model import Cause, Hold, Plan, Waiting
 
 _NEAREST_FIRST = (
     Cause.GAP,
@@ -44,11 +44,11 @@ class Verdicts:
         :returns: UIDs of the tasks of which the verdict is new or another one than before.
         """
         holds = {hold.uid: hold for hold in plan.holds}
-        after = {waiting.task.uid: verdict(waiting, holds.get(waiting.task.uid)) for waiting in plan.waiting}
-        if plan.cut:  # what a cut pass did not come to still has its old verdict (R9)
-            after = self._verdicts | after
-            placed = {decision.task.uid for decision in plan.decisions if decision.action is Action.PLACE}
-            after = {uid: found for uid, found in after.items() if uid not in placed}
+        after = {}
+        for waiting in plan.waiting:
+            uid = waiting.task.uid
+            before = None if waiting.judged else self._verdicts.get(uid)
+            after[uid] = before or verdict(waiting, holds.get(uid))
         news = {uid for uid, new in after.items() if self._verdicts.get(uid) != new}
         self._verdicts = after
         return news

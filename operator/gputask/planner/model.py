@@ -283,6 +283,8 @@ class Waiting:
     counts: tuple[Mapping[Cause, int], ...]
     message: str
     """One line for a person: the closest miss, or what no node has and the largest value."""
+    judged: bool = True
+    """False: this pass did not look at it (R9), and what was said of it before stands."""
 
 
 @dataclass(frozen=True, slots=True)

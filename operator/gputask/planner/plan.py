@@ -35,7 +35,7 @@ def plan(snapshot: Snapshot, now: float, *, budget: Callable[[], bool] | None = 
     """Decide who starts, who holds room and who waits (design rules R1 to R12, without R7).
 
     :param now: seconds on the axis of the snapshot.
-    :param budget: asked between runs of a class; False stops the pass there (R9).
+    :param budget: asked between runs of a class; False stops the pass there (R9), though not before the first run.
     """
     return Pass(snapshot, now).run(budget)
 
@@ -108,10 +108,12 @@ class Pass:
     def run(self, budget: Callable[[], bool] | None = None) -> Plan:
         """Decide for all tasks in rank order, or until the budget is spent."""
         resume: Rank | None = None
+        looked = False  # each pass comes one run further, however short its budget
         for (request, excluded, unsupported, seen), group in groupby(self.tasks, key=self._run_key):
             tasks = list(group)
-            if resume is None and budget is not None and not seen and not budget():
+            if looked and resume is None and budget is not None and not budget():
                 resume = tasks[0].rank
+            looked = looked or not seen
             if resume is not None:
                 self._put_off(tasks)
             elif unsupported:
@@ -192,7 +194,7 @@ class Pass:
             if (decision := self._blocked.stand(state, task)) is not None:
                 self._decisions.append(decision)
             self._waiting.append(
-                Waiting(task, state.feasible, (), "waits as before: the pass goes on where the last one stopped")
+                Waiting(task, state.feasible, (), "waits as before: the pass goes on where the last one stopped", False)
             )
 
     # --- tasks that are not decided --------------------------------------------------------------------
@@ -211,5 +213,5 @@ class Pass:
     def _put_off(self, tasks: Iterable[Task]) -> None:
         """Tasks that a cut pass did not reach keep the hold they had, for the next pass to judge."""
         for task in tasks:
-            self._waiting.append(Waiting(task, True, (), "not looked at yet: the pass ran out of time"))
+            self._waiting.append(Waiting(task, True, (), "not looked at yet: the pass ran out of time", False))
             self._blocked.put_off(task)
