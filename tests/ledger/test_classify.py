@@ -53,6 +53,8 @@ def found(relation: Relation, place: Place, *, wanted: bool = True, **more: bool
         ("b19 an entry whose task and pod are gone", found(ORPHAN, Place.GONE, entry=True), Action.RELEASE),
         ("an ended pod that still has its entry", found(ENDED, Place.TERMINAL, entry=True), Action.RELEASE),
         ("an ended pod without entry", found(ENDED, Place.GONE), Action.NOTHING),
+        ("b07 an ended pod that says Running again", found(ENDED, Place.HERE), Action.BOOK),
+        ("b07 the same, booked", found(ENDED, Place.HERE, wanted=False, entry=True, confirmed=True), Action.STOP),
     ],
 )
 def test_each_row_of_the_table(row: str, case: Found, action: Action) -> None:

@@ -87,7 +87,9 @@ class Engine:
             foreign=lambda node: self.snapshots.foreign_use(node),
         )
         self.claims = Claims(client=client, writes=self.writes)
-        self.releaser = Releaser(client=client, writes=self.writes, ledgers=self.ledgers)
+        self.releaser = Releaser(
+            client=client, writes=self.writes, ledgers=self.ledgers, last_words=self.store.last_words
+        )
         self.binder = Binder(
             writes=self.writes,
             ledgers=self.ledgers,
@@ -300,6 +302,7 @@ class Engine:
             entry=entry,
             pod=self.store.pods.get(entry.pod_uid) if entry is not None else None,
             refusal=self.backoff.refusal(uid),
+            refused_on=self.backoff.refusals(uid),
             room=self.evictions.told(uid),
             preemptor=self.evictions.preemptor_of(entry.pod_uid) if entry is not None else None,
         )
