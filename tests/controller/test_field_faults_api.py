@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from gputask.kube.resources import PODS
+from gputask.kube.resources import EVENTS, GPUTASKS, PODS
 from gputask.local.requests import Request
 from gputask.local.store import encode
 from support.afterwards import all_is_well
@@ -140,3 +142,95 @@ async def test_b48_a_fraction_of_an_extended_resource_is_refused_by_field_before
 def made_pods(world: World) -> list[Object]:
     """Every pod that was ever stored."""
     return [obj for _, _, kind, obj in world.cluster.store.history or () if kind == "Pod"]
+
+
+# --- B67 ------------------------------------------------------------------------------------------------
+
+FORGED = ["bound without entry", "task twice"]
+"""What the judge, who believes labels, says of a forged one."""
+
+
+def forged(name: str, *, spec: Object | None = None, env: dict[str, str] | None = None, **metadata: object) -> Object:
+    """A pod that a user made, on n1, asking for 3 cpus, with whatever marks he likes."""
+    container: Object = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "3"}}}
+    container["env"] = [{"name": key, "value": value} for key, value in (env or {}).items()]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "spec": {"containers": [container], "nodeName": "n1", **(spec or {})},
+    }
+
+
+async def told_of(world: World, pod: str) -> list[str]:
+    """What the Events of a pod say of marks that are ignored, once there is one."""
+
+    async def there() -> list[str]:
+        events = (await world.client.list(EVENTS, "default")).items
+        return [e["message"] for e in events if e["involvedObject"]["name"] == pod and e["reason"] == "MarksIgnored"]
+
+    found: list[str] = await eventually(there)
+    return found
+
+
+async def test_b67_a_pod_that_bears_our_marks_is_not_ours_and_counts_as_foreign_use() -> None:
+    # Says that it has device a, and of its memory 0 MB.
+    allocation = {"node": "n1", "variant": "v", "variantIndex": 0, "devices": ["a"], "amounts": {"gpuMemoryMB/a": "0"}}
+    async with operated(gpu_node(cards=DEVICE, cpu=8), excused=FORGED) as world:
+        await world.apply(task("t", variants=[on_device(gpuMemoryMB=4000)]))
+        await world.reaches("t", "Running")
+        uid = (await world.get(GPUTASKS, "t"))["metadata"]["uid"]
+        owner = {"apiVersion": "gputask.dev/v1alpha1", "kind": "GpuTask", "name": "t", "uid": uid, "controller": True}
+        await world.apply(
+            forged("annotated", annotations={"alloc.gputask.dev/devices": "a", "alloc.gputask.dev/gpuMemoryMB": "0"}),
+            forged(
+                "complete",
+                labels={"gputask.dev/task": "t", "gputask.dev/task-uid": uid},
+                ownerReferences=[owner],
+                env={"GPUTASK_ALLOCATION": json.dumps(allocation)},
+            ),
+        )
+        for name, mark in (("annotated", "annotation alloc.gputask.dev/devices"), ("complete", "controller")):
+            (text,) = await told_of(world, name)
+            assert text.startswith(f"no GpuTask claims this pod: its {mark} is ignored")
+        assert set(await world.ledger("n1")) == {"t"}
+        # Of 8 cpus t has one and the strangers six. Of the device they have nothing.
+        await world.apply(task("two", variants=[variant(cpu=2)]))
+        assert "cpu" in (await world.says("two", "Reserved", "False"))["message"]
+        await world.apply(task("one", variants=[on_device(gpuMemoryMB=4000)], priority=1))
+        await world.reaches("one", "Running")
+        await all_is_well(world, excused=FORGED)
+        assert {pod["metadata"]["name"] for pod in (await world.client.list(PODS)).items} >= {"annotated", "complete"}
+
+
+async def test_b67_a_pod_that_somebody_put_on_a_node_past_us_counts_there() -> None:
+    async with operated(gpu_node(cpu=8)) as world:
+        await world.apply(forged("past-us", spec={"schedulerName": "gputask-direct"}))
+        (text,) = await told_of(world, "past-us")
+        assert "scheduler gputask-direct" in text
+        await world.apply(task("six", variants=[variant(cpu=6)]))
+        assert "cpu" in (await world.says("six", "Reserved", "False"))["message"]
+        await world.apply(task("five", variants=[variant(cpu=5)], priority=1))
+        await world.reaches("five", "Running")
+        assert set(await world.ledger("n1")) == {"five"}
+        await all_is_well(world)
+
+
+async def test_b67_a_status_that_a_user_wrote_is_repaired_from_the_pods() -> None:
+    async with operated(gpu_node(cards=DEVICE)) as world:
+        await world.apply(task("t", variants=WHOLE, grace=0))
+        claim = (await world.reaches("t", "Running"))["reservation"]
+        await world.apply(task("forged", variants=WHOLE))
+        await world.says("forged", "Reserved", "False")
+        mine = {**claim, "pod": "mine", "podUID": "1234"}
+        bound = {"phase": "Bound", "replicas": 1, "reservation": mine}
+        await world.patch(GPUTASKS, "forged", {"status": bound}, subresource="status")
+        await world.patch(GPUTASKS, "t", {"status": {"phase": "Pending", "replicas": 0}}, subresource="status")
+        await world.reaches("forged", "Pending")
+        await world.reaches("t", "Running")
+        await all_is_well(world)
+        assert set(await world.ledger("n1")) == {"t"}
+        assert (await world.status("t"))["reservation"] == claim
+        assert not (await world.status("forged")).get("replicas")
+        await world.delete(GPUTASKS, "t")
+        await world.reaches("forged", "Running")

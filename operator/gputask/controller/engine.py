@@ -32,6 +32,7 @@ from gputask.controller.startup import StartTimeouts
 from gputask.controller.status import View
 from gputask.controller.statuses import Statuses
 from gputask.controller.store import Store
+from gputask.controller.strangers import Strangers
 from gputask.controller.verdicts import Verdicts
 from gputask.controller.workqueue import WorkQueue
 from gputask.kube.client import Client, Object
@@ -183,6 +184,9 @@ class Engine:
         )
         self.expiry = Expiry(store=self.store, writes=self.writes, now=time.time, metrics=self.metrics)
         self.drains = Drains(store=self.store, writes=self.writes, metrics=self.metrics)
+        self.strangers = Strangers(
+            store=self.store, ledgers=self.ledgers, claims=self.claims, events=self.events, metrics=self.metrics
+        )
         self._sweeps = WorkQueue("sweep", self.recovery.sweep, metrics=self.metrics)
         self._nodes = WorkQueue("node", self.gpunodes.reconcile, metrics=self.metrics)
         self.dispatch = Dispatch(
@@ -197,7 +201,7 @@ class Engine:
                 self.startup.look,
                 self.drains.look,
             ),
-            on_node=(self._nodes.add,),
+            on_node=(self._nodes.add, self.strangers.look),
             metrics=self.metrics,
         )
         self.loop = SchedulingLoop(
@@ -238,6 +242,7 @@ class Engine:
             self.evictions,
             self.startup,
             self.drains,
+            self.strangers,
             self.loop,
         )
         self.metrics.leader.set(1)

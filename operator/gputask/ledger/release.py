@@ -57,8 +57,8 @@ class Releaser:
         last_words: Callable[[str], Manifest | None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``last_words``: a pod by UID as it was seen to end; None if nobody saw it. It proves nothing: an end is final, so
-        how a pod ended may be old, and that it is gone is read live."""
+        """``last_words``: a pod by UID as it was seen to end; None if nobody saw it. It proves nothing: an end is final,
+        so how a pod ended may be old, and that it is gone is read live."""
         self._client = client
         self._writes = writes
         self._ledgers = ledgers
