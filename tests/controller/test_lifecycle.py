@@ -7,6 +7,7 @@ import pytest
 from gputask.controller.lifecycle import End, end_of, end_status
 from support.controller import pod, task
 
+DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
 
@@ -19,7 +20,8 @@ NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
         (pod(phase="Failed", reason="OutOfcpu", node="n1"), End.REFUSED),
         (pod(phase="Failed", reason="UnexpectedAdmissionError", node="n1"), End.REFUSED),
         (pod(phase="Failed", reason="Evicted"), End.STOPPED),
-        (pod(phase="Failed", conditions=[{"type": "DisruptionTarget", "status": "True"}]), End.STOPPED),
+        (pod(phase="Failed", conditions=[DISRUPTED]), End.STOPPED),
+        (pod(phase="Failed", conditions=[{**DISRUPTED, "reason": "DeletionByPodGC"}]), End.NODE_LOST),
         (pod(phase="Running"), End.STOPPED),
         (None, End.STOPPED),
     ],

@@ -56,6 +56,8 @@ def found(relation: Relation, place: Place, *, wanted: bool = True, **more: bool
         ("quarantined, the end not recorded", found(CLAIMED, Place.GONE, entry=True, out_of_sight=True), Action.END),
         ("quarantined, in contact again", found(ENDED, Place.GONE, entry=True), Action.RELEASE),
         ("an ended pod without entry", found(ENDED, Place.GONE), Action.NOTHING),
+        ("b07 an ended pod that says Running again", found(ENDED, Place.HERE), Action.BOOK),
+        ("b07 the same, booked", found(ENDED, Place.HERE, wanted=False, entry=True, confirmed=True), Action.STOP),
     ],
 )
 def test_each_row_of_the_table(row: str, case: Found, action: Action) -> None:

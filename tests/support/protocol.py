@@ -22,7 +22,7 @@ from gputask.ledger.claims import Claims, next_attempt
 from gputask.ledger.entries import check_invariants
 from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.outcome import Outcome
-from gputask.ledger.pods import Literals, Manifest, allocation_env, pod_name, task_uid_of, uid_of
+from gputask.ledger.pods import Literals, Manifest, allocation_env, is_terminal, pod_name, task_uid_of, uid_of
 from gputask.ledger.rebuild import Rebuilder
 from gputask.ledger.recovery import Recovery
 from gputask.ledger.release import Releaser
@@ -200,6 +200,10 @@ class FrozenCache:
     def pods_of(self, task_uid: str) -> Iterable[Manifest]:
         return [pod for pod in self.pods.values() if task_uid_of(pod) == task_uid]
 
+    def last_words(self, pod_uid: str) -> Manifest | None:
+        pod = self.pods.get(pod_uid)
+        return pod if pod is not None and is_terminal(pod) else None
+
 
 def end_status(_task: Manifest, pod: Manifest | None, _refusal: str | None) -> Mapping[str, Any]:
     phase = (pod or {}).get("status", {}).get("phase")
@@ -230,8 +234,14 @@ class Operator:
         self.claims = Claims(client=client, writes=writes, sleep=_no_sleep)
         self.out_of_contact: set[str] = set()
         in_contact = lambda node: node not in self.out_of_contact  # noqa: E731
+        self.cache = FrozenCache(client)
         self.releaser = Releaser(
-            client=client, writes=writes, ledgers=self.ledgers, in_contact=in_contact, sleep=_no_sleep
+            client=client,
+            writes=writes,
+            ledgers=self.ledgers,
+            last_words=self.cache.last_words,
+            in_contact=in_contact,
+            sleep=_no_sleep,
         )
         clock = lambda: self.now  # noqa: E731
         self.binder = Binder(
@@ -251,7 +261,6 @@ class Operator:
             binder=self.binder,
             sleep=_no_sleep,
         )
-        self.cache = FrozenCache(client)
         self.rebuilder = Rebuilder(
             client=client, writes=writes, ledgers=self.ledgers, claims=self.claims, cache=self.cache, now=clock
         )

@@ -92,6 +92,8 @@ class EvictedReason(StrEnum):
     """For a task of higher priority, which the message names."""
     DISRUPTED = "Disrupted"
     """By a drain, by the kubelet, or by somebody else's eviction or deletion of the pod."""
+    NODE_LOST = "NodeLost"
+    """Its node is gone; the message names it."""
     RUNNING = "Running"
     """Evicted=False: it runs again."""
 

@@ -73,6 +73,11 @@ class Backoff:
         now = self._clock()
         return frozenset(node for node, pause in self._nodes.get(task_uid, {}).items() if pause.until > now)
 
+    def refusals(self, task_uid: str) -> list[Refusal]:
+        """Why the task pauses on the nodes on which it does now."""
+        now = self._clock()
+        return [pause.because for _, pause in sorted(self._nodes.get(task_uid, {}).items()) if pause.until > now]
+
     def due(self) -> set[str]:
         """Tasks of which a pause has ended since this was last asked; told once for each pause."""
         now = self._clock()

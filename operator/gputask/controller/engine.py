@@ -34,6 +34,7 @@ from gputask.controller.startup import StartTimeouts
 from gputask.controller.status import View
 from gputask.controller.statuses import Statuses
 from gputask.controller.store import Store
+from gputask.controller.strangers import Strangers
 from gputask.controller.verdicts import Verdicts
 from gputask.controller.workqueue import WorkQueue
 from gputask.kube.client import Client, Object
@@ -94,7 +95,11 @@ class Engine:
             store=self.store, ledgers=self.ledgers, sweep=lambda uid: self._sweeps.add(uid), clock=time.monotonic
         )
         self.releaser = Releaser(
-            client=client, writes=self.writes, ledgers=self.ledgers, in_contact=self.contact.is_kept
+            client=client,
+            writes=self.writes,
+            ledgers=self.ledgers,
+            last_words=self.store.last_words,
+            in_contact=self.contact.is_kept,
         )
         self.binder = Binder(
             writes=self.writes,
@@ -196,6 +201,9 @@ class Engine:
         )
         self.expiry = Expiry(store=self.store, writes=self.writes, now=time.time, metrics=self.metrics)
         self.drains = Drains(store=self.store, writes=self.writes, metrics=self.metrics)
+        self.strangers = Strangers(
+            store=self.store, ledgers=self.ledgers, claims=self.claims, events=self.events, metrics=self.metrics
+        )
         self._sweeps = WorkQueue("sweep", self.recovery.sweep, metrics=self.metrics)
         self._nodes = WorkQueue("node", self.gpunodes.reconcile, metrics=self.metrics)
         self.dispatch = Dispatch(
@@ -210,7 +218,7 @@ class Engine:
                 self.startup.look,
                 self.drains.look,
             ),
-            on_node=(self._nodes.add, self.contact.look),
+            on_node=(self._nodes.add, self.contact.look, self.strangers.look),
             metrics=self.metrics,
         )
         self.loop = SchedulingLoop(
@@ -251,6 +259,7 @@ class Engine:
             self.evictions,
             self.startup,
             self.drains,
+            self.strangers,
             self.loop,
         )
         self.metrics.leader.set(1)
@@ -317,6 +326,7 @@ class Engine:
             entry=entry,
             pod=self.store.pods.get(entry.pod_uid) if entry is not None else None,
             refusal=self.backoff.refusal(uid),
+            refused_on=self.backoff.refusals(uid),
             room=self.evictions.told(uid),
             preemptor=self.evictions.preemptor_of(entry.pod_uid) if entry is not None else None,
         )

@@ -11,6 +11,7 @@ Failed, refused by the kubelet            a placement failure: waits again, not 
 stopped before it ran, at startTimeout    a placement failure
 its bind was refused for good             a placement failure; the whole task pauses
 Failed, disrupted (drain, eviction)       waits again: no crash
+Failed, as its node is gone               waits again: no crash; the condition Evicted says NodeLost
 Failed otherwise                          a crash: waits again after ``restartPolicy.backoffSeconds``; Failed at crash
                                           ``restartPolicy.limit`` + 1
 vanished                                  waits again: no crash
@@ -45,6 +46,9 @@ _REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "
 """How ``status.reason`` begins when the kubelet did not take the pod: a placement failure, never a crash."""
 
 
+_NODE_GONE = "DeletionByPodGC"
+"""How Kubernetes' pod collector marks the pods of a node that is gone."""
+
 NOT_BOUND = BoundReason.NOT_BOUND
 
 
@@ -57,6 +61,7 @@ class End(StrEnum):
     REFUSED = "Refused"
     BIND_REFUSED = "BindRefused"
     STOPPED = "Stopped"
+    NODE_LOST = "NodeLost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,9 @@ def end_of(pod: Manifest | None) -> Ended:
         return Ended(End.DEADLINE_EXCEEDED, text)
     if reason.startswith(_REFUSALS):
         return Ended(End.REFUSED, f"refused by the kubelet of {pod['spec'].get('nodeName')}: {text}")
-    if is_terminating(pod) or reason == "Evicted" or _is_disrupted(status):
+    if _NODE_GONE in (disruptions := _disruptions(status)):
+        return Ended(End.NODE_LOST, f"node {pod['spec'].get('nodeName')} is gone")
+    if is_terminating(pod) or reason == "Evicted" or disruptions:
         return Ended(End.STOPPED, f"the pod was stopped: {text}")
     return Ended(End.FAILED, text)
 
@@ -119,6 +126,8 @@ def consequence(task: Manifest, ended: Ended, *, now: float, preemptor: str | No
             return _refused(task, ended)
         case End.STOPPED:
             return _stopped(task, ended, preemptor or _preemptor_told(task))
+        case End.NODE_LOST:
+            return _stopped(task, ended, None)
         case End.SUCCEEDED | End.DEADLINE_EXCEEDED:
             return Consequence(FinishedReason(ended.end.value), ended.message)
 
@@ -176,7 +185,8 @@ def _stopped(task: Manifest, ended: Ended, preemptor: str | None) -> Consequence
     fields = {"evictions": _count(task, "evictions")}
     if preemptor is not None:
         return Consequence(None, f"for {preemptor}", fields, EvictedReason.PREEMPTED)
-    return Consequence(None, ended.message, fields, EvictedReason.DISRUPTED)
+    reason = EvictedReason.NODE_LOST if ended.end is End.NODE_LOST else EvictedReason.DISRUPTED
+    return Consequence(None, ended.message, fields, reason)
 
 
 def _count(task: Manifest, name: str) -> int:
@@ -197,10 +207,11 @@ def _conditions(found: Consequence) -> list[Condition]:
     return conditions
 
 
-def _is_disrupted(status: Mapping[str, Any]) -> bool:
-    return any(
-        c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in status.get("conditions") or ()
-    )
+def _disruptions(status: Mapping[str, Any]) -> list[str]:
+    """The reasons for which somebody stopped the pod from outside."""
+    conditions = status.get("conditions") or ()
+    disrupted = (c for c in conditions if c.get("type") == "DisruptionTarget" and c.get("status") == "True")
+    return [str(c.get("reason") or "") for c in disrupted]
 
 
 def _why_failed(status: Mapping[str, Any]) -> str:

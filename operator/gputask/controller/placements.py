@@ -25,6 +25,7 @@ from gputask.ledger.pods import Literals, Manifest
 from gputask.planner.model import Decision
 from gputask.resources.amounts import is_memory
 from gputask.translate.nodes import extended_resources
+from gputask.translate.podspec import SpecError
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,8 @@ class Placements:
         self._changed = changed
 
     def start(self, decision: Decision) -> None:
-        """Begin to carry out a decision. Synchronous: its room is assumed when this returns (protocol line 1)."""
+        """Begin to carry out a decision. Synchronous: its room is assumed when this returns (protocol line 1), or the
+        task pauses on that node."""
         manifest = self._store.tasks[decision.task.uid]
         known = self._queue.known[decision.task.uid]
         node = self._store.nodes[decision.node]
@@ -68,6 +70,15 @@ class Placements:
             return pods.manifest(task, attempt=attempt, literals=literals, extended=extended_resources(node))
 
         attempt = next_attempt(manifest)
+        try:
+            build(attempt)
+        except SpecError as error:  # right in itself, but this node has a whole-numbered resource of that name (B48)
+            field = f"spec.variants[{decision.variant_index}].{error.field}"
+            refusal = Refusal(ReservedReason.POD_REFUSED, f"on {decision.node} {field}: {error}")
+            self._backoff.refuse_on(decision.task.uid, decision.node, refusal)
+            self._events.emit(manifest, refusal.reason.value, refusal.message, warning=True)
+            self._changed(decision.task.uid, decision.node)
+            return
         admitted = self._admission.begin(Placement(task=manifest, attempt=attempt, literals=literals, build=build))
         self._changed(decision.task.uid, decision.node)
         started = self._clock()

@@ -7,7 +7,7 @@ is written under the rules of protocol line 12 by :mod:`gputask.controller.lifec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,8 @@ class View:
     entry: Entry | None = None
     pod: Manifest | None = None
     refusal: Refusal | None = None
+    refused_on: Sequence[Refusal] = ()
+    """Why it pauses on single nodes."""
     room: str | None = None
     """One line about the room that is being made for it by evictions."""
     preemptor: str | None = None
@@ -140,7 +142,10 @@ def _reserved(view: View) -> Condition:
     if view.room is not None:
         return Condition(TaskCondition.RESERVED, False, ReservedReason.HOLDING, view.room)
     if view.verdict is not None:
-        return Condition(TaskCondition.RESERVED, False, view.verdict.reason, view.verdict.message)
+        text = view.verdict.message
+        if view.refused_on and view.verdict.reason is ReservedReason.NODE_OUT:
+            text = f"{text}; {view.refused_on[0].message}"
+        return Condition(TaskCondition.RESERVED, False, view.verdict.reason, text)
     return Condition(TaskCondition.RESERVED, False, ReservedReason.RELEASED, "not decided yet")
 
 

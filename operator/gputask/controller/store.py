@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gputask.api.names import QUEUE_ANNOTATION
-from gputask.ledger.pods import Manifest, task_uid_of, uid_of
+from gputask.ledger.pods import Manifest, is_terminal, task_uid_of, uid_of
 from gputask.translate.budgets import Budget, budget_of
 
 _TOMBSTONES = 10_000
+_LAST_WORDS = 1_000
 _VERSIONS = 8
 
 
@@ -73,6 +74,7 @@ class Store:
         self._pods_of_task: defaultdict[str, set[str]] = defaultdict(set)
         self._uid_of_task: dict[str, str] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._ended: OrderedDict[str, Manifest] = OrderedDict()
         self._versions: dict[str, deque[str]] = {}
         self._consumers: list[Dirty] = []
 
@@ -96,6 +98,11 @@ class Store:
 
     def pods_of(self, task_uid: str) -> Iterable[Manifest]:
         return (self.pods[uid] for uid in self._pods_of_task.get(task_uid, ()))
+
+    def last_words(self, pod_uid: str) -> Manifest | None:
+        """A pod of ours as it ended, also if it was deleted right afterwards; None if nobody saw it end."""
+        pod = self.pods.get(pod_uid) or self._ended.get(pod_uid)
+        return pod if pod is not None and is_terminal(pod) else None
 
     # --- changes --------------------------------------------------------------------------------------
 
@@ -161,6 +168,12 @@ class Store:
         self._bury(uid)
         self._unindex(uid)
         self.pods.pop(uid, None)
+        if task_uid_of(pod) and is_terminal(pod):
+            # Between its end and its deletion nobody may have looked, and only this event tells how it ended. It is
+            # marked below and looked at in a moment, so few of them are kept at a time.
+            self._ended[uid] = pod
+            while len(self._ended) > _LAST_WORDS:
+                self._ended.popitem(last=False)
         self._mark(task=task_uid_of(pod), node=_node_of_pod(pod))
 
     def put_priority_class(self, priority_class: Manifest) -> None:

@@ -82,7 +82,9 @@ def _bound_here(found: Found) -> Action:
         return Action.NOTHING if found.relation is Relation.STRANGER else Action.BOOK
     if not found.confirmed:
         return Action.CONFIRM
-    if found.relation is Relation.CLAIMED and not found.wanted and not found.terminating:
+    # Where the end is recorded, somebody wrote back the phase of a dead pod: if it really runs it must not (line 12).
+    unwanted = found.relation is Relation.ENDED or (found.relation is Relation.CLAIMED and not found.wanted)
+    if unwanted and not found.terminating:
         return Action.STOP
     return Action.NOTHING
 

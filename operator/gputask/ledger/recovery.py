@@ -25,7 +25,6 @@ from gputask.ledger.pods import (
     Manifest,
     Place,
     bound_entry,
-    is_terminal,
     is_terminating,
     literals_of,
     place_of,
@@ -199,10 +198,7 @@ class Recovery:
         task = await self._live_task(case)
         seen = await self._releaser.look(case.ref)
         ledger = self._ledgers.known(case.ref.node)
-        pod: Manifest | None = seen.pod
-        if pod is None and case.pod is not None and is_terminal(case.pod):
-            pod = case.pod  # gone by now, but how it ended is known
-        return _Case(case.ref, task, pod, ledger.entries.get(case.ref.uid) if ledger is not None else None)
+        return _Case(case.ref, task, seen.pod, ledger.entries.get(case.ref.uid) if ledger is not None else None)
 
     async def _live_task(self, case: _Case) -> Manifest | None:
         if case.task is not None:

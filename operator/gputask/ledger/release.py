@@ -13,17 +13,18 @@ from gputask.kube.writes import Writes
 from gputask.ledger.changes import Change, Quarantine, Release
 from gputask.ledger.entries import Entry
 from gputask.ledger.nodes import Applied, NodeLedgers
-from gputask.ledger.pods import Place, is_terminating, place_of, uid_of, version_of
+from gputask.ledger.pods import Manifest, Place, is_terminating, place_of, uid_of, version_of
 
 TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a live GET showed of one pod UID: its object unless it is gone, and where it stands."""
+    """What a live GET showed of one pod UID, and where it stands. Of one that is gone ``pod`` is how it ended, if that
+    was seen."""
 
     place: Place
-    pod: Object | None
+    pod: Manifest | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,6 @@ class PodRef:
 class Releaser:
     """Live proofs only: absence from a cache proves nothing.
 
-    ``in_contact(node)`` says whether a pod that vanished there has really ended.
-
     Every method raises :class:`gputask.kube.errors.KubeError` where it could not come to an end; calling it again is
     always right.
     """
@@ -55,12 +54,17 @@ class Releaser:
         client: Client,
         writes: Writes,
         ledgers: NodeLedgers,
+        last_words: Callable[[str], Manifest | None],
         in_contact: Callable[[str], bool],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """``last_words``: a pod by UID as it was seen to end; None if nobody saw it. It proves nothing: an end is
+        final, so how a pod ended may be old, and that it is gone is read live. ``in_contact(node)``: whether a pod
+        that vanished there has ended too."""
         self._client = client
         self._writes = writes
         self._ledgers = ledgers
+        self._last_words = last_words
         self._in_contact = in_contact
         self._sleep = sleep
 
@@ -69,9 +73,9 @@ class Releaser:
         try:
             pod = await self._client.get(PODS, ref.name, ref.namespace)
         except NotFound:
-            return Look(Place.GONE, None)
+            return Look(Place.GONE, self._last_words(ref.uid))
         place = place_of(pod, uid=ref.uid, node=ref.node)
-        return Look(place, None if place is Place.GONE else pod)
+        return Look(place, self._last_words(ref.uid) if place is Place.GONE else pod)
 
     async def release(self, entry: Entry) -> bool:
         """Release an entry as soon as its pod cannot own it any more (line 10); False while the pod lives there.
@@ -87,7 +91,7 @@ class Releaser:
                 await self._bump(entry, turn)
                 continue
             change: Change = Release(entry.pod_uid, entry.pod_version)
-            if seen.place is Place.GONE and not self._in_contact(entry.node):
+            if seen.place is Place.GONE and seen.pod is None and not self._in_contact(entry.node):
                 change = Quarantine(entry.pod_uid, entry.pod_version)
             result = await self._ledgers.apply(entry.node, change)
             if isinstance(result, Applied):
