@@ -43,7 +43,7 @@ def test_b07_an_end_that_comes_before_the_start_was_recorded_is_the_end() -> Non
     assert after(Event.SUCCEEDED, Event.RUNNING) is Phase.SUCCEEDED
 
 
-@pytest.mark.parametrize("events", permutations(Event, 3))
+@pytest.mark.parametrize("events", list(permutations(Event, 3)))
 def test_whatever_the_order_the_first_end_or_else_the_last_event_decides(events: tuple[Event, ...]) -> None:
     decisive = next((event for event in events if event in ENDS), events[-1])
     assert after(*events) is after(decisive)
