@@ -102,7 +102,13 @@ class Life:
         await self.client.patch(GPUTASKS, name, {"spec": {"suspend": suspend}}, "default")
 
     async def runs(self, name: str) -> bool:
-        return (await self.client.get(GPUTASKS, name, "default")).get("status", {}).get("phase") == "Running"
+        return await self._phase(name) == "Running"
+
+    async def waits(self, name: str) -> bool:
+        return await self._phase(name) == "Pending"
+
+    async def _phase(self, name: str) -> str | None:
+        return ((await self.client.get(GPUTASKS, name, "default")).get("status") or {}).get("phase")
 
     async def phases(self) -> list[str]:
         tasks = (await self.client.list(GPUTASKS, "default")).items
@@ -165,9 +171,9 @@ async def killed(point: str, when: str, seed: int, folder: Path) -> bool:
                 if point == "delete":  # nothing else deletes a pod that runs
                     await _until(lambda: life.runs("low-0"), operator)
                     await life.suspend("low-0", suspend=True)
+                    await _until(lambda: life.waits("low-0"), operator)
                 await life.apply(high)
                 if point == "delete":
-                    await _until(lambda: life.fill(3), operator)
                     await life.suspend("low-0", suspend=False)
                 await _until(life.over, operator)
                 was_killed = operator.returncode is not None
