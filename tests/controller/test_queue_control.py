@@ -95,7 +95,9 @@ async def test_the_queue_tells_position_and_reason(tmp_path: Path, capsys: pytes
         await world.apply(task("runs", priority=9, variants=wants))
         await world.reaches("runs", "Running")
         await world.apply(task("low", variants=wants), task("high", priority=5, variants=wants))
-        await world.apply(task("never", priority=1, variants=[variant(cpu=999)]), task("off", priority=-1, suspend=True))
+        await world.apply(
+            task("never", priority=1, variants=[variant(cpu=999)]), task("off", priority=-1, suspend=True)
+        )
         for name, reason in (("low", "Short"), ("high", "Holding"), ("never", "Short"), ("off", "Suspended")):
             await waits_for(world, name, reason)
         code, out, _ = await gputask("queue", "-o", "json")

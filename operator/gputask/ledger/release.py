@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from gputask.kube.client import Client, Object
+from gputask.kube.client import Client
 from gputask.kube.errors import Conflict, NotFound, OutcomeUnknown, Unreachable
 from gputask.kube.resources import PODS
 from gputask.kube.writes import Writes
