@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gputask.api.gpunode import MOST_RESERVATIONS
-from gputask.ledger.changes import Book, Confirm, Declare, Rebuild, Refused, Release, Renew, Reserve
+from gputask.ledger.changes import Book, Confirm, Declare, Quarantine, Rebuild, Refused, Release, Renew, Reserve
 from gputask.ledger.documents import read_ledger, write_ledger
 from gputask.ledger.entries import Entry, NodeLedger, State, check_invariants
 from gputask.resources.amounts import SCALE
 from gputask.resources.pools import Allocation, Device, Health, IndexedPool, NodeResources, SumPool, UnknownPool
 
+META = {"name": "n1", "uid": "g1", "resourceVersion": "1"}
 OFFER = NodeResources(
     pools={"cpu": SumPool(8 * SCALE), "lic": SumPool(SCALE), "port": IndexedPool(("a", "b")), "odd": UnknownPool()},
     devices=(
@@ -153,6 +154,23 @@ def test_a_release_holds_for_its_pair_only_and_a_second_one_changes_nothing() ->
     assert Release("a", "2").apply(gone) is gone
 
 
+def test_a_quarantined_entry_stays_taken_and_only_a_proof_that_knows_of_it_releases_it() -> None:
+    before = ledger(entry("a", ("x",), mem_x=20_000))
+    kept = Quarantine("a", "1").apply(before)
+    assert kept.entries["a"].state is State.QUARANTINED
+    assert Quarantine("a", "1").apply(kept) is kept
+    with pytest.raises(Refused, match="what it held is quarantined"):
+        Confirm("a", 1.0).apply(kept)
+    assert kept.fits(entry("b", mem_x=5_000)) is not None
+    assert read_ledger(write_ledger({"metadata": META}, kept, now=0)).entries == kept.entries
+    with pytest.raises(Refused, match="quarantined meanwhile"):
+        Release("a", "1").apply(kept)
+    assert Release("a", "1", quarantined=True).apply(kept).entries == {}
+    with pytest.raises(Refused, match="renewed meanwhile"):
+        Quarantine("a", "2").apply(before)
+    assert Quarantine("b", "1").apply(before) is before
+
+
 def test_a_renewal_needs_the_ledger_version_that_was_in_hand_before_the_pod_was_read() -> None:
     moved = replace(ledger(entry("a", cpu=1)), version="7")
     with pytest.raises(Refused, match="changed after the pod was read"):
@@ -235,7 +253,7 @@ class Ledgers(RuleBasedStateMachine):
 
     @rule()
     def stored_and_read_again(self) -> None:
-        shell = {"metadata": {"name": "n1", "uid": "g1", "resourceVersion": self.ledger.version}}
+        shell = {"metadata": META | {"resourceVersion": self.ledger.version}}
         assert read_ledger(write_ledger(shell, self.ledger, now=0.0)) == self.ledger
 
     @invariant()

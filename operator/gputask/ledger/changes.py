@@ -129,10 +129,12 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Protocol line 10. The proof behind it holds for this pair only."""
+    """Protocol line 10. The proof behind it holds for this pair only, and ends a quarantine only if it was made of an
+    entry in quarantine."""
 
     pod_uid: str
     pod_version: str
+    quarantined: bool = False
 
     def apply(self, ledger: NodeLedger) -> NodeLedger:
         entry = ledger.entries.get(self.pod_uid)
@@ -140,12 +142,15 @@ class Release:
             return ledger
         if entry.pod_version != self.pod_version:
             raise Refused("the reservation was renewed meanwhile")
+        if entry.state is State.QUARANTINED and not self.quarantined:
+            raise Refused("the reservation was quarantined meanwhile")
         return ledger.without_entry(self.pod_uid)
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Protocol line 10: the pod is gone and nobody can say that its work is. Proof and pair as in a release."""
+    """Protocol lines 10 and 20: the pod is gone, or the lease has expired, and nobody can say that its work is over.
+    Proof and pair as in a release."""
 
     pod_uid: str
     pod_version: str

@@ -11,7 +11,7 @@ from gputask.kube.errors import Conflict, NotFound, OutcomeUnknown, Unreachable
 from gputask.kube.resources import PODS
 from gputask.kube.writes import Writes
 from gputask.ledger.changes import Change, Quarantine, Release
-from gputask.ledger.entries import Entry
+from gputask.ledger.entries import Entry, State
 from gputask.ledger.nodes import Applied, NodeLedgers
 from gputask.ledger.pods import Manifest, Place, is_terminating, place_of, uid_of, version_of
 
@@ -90,13 +90,15 @@ class Releaser:
                 # A bind under this version may be on its way. Make the version old, and look again.
                 await self._bump(entry, turn)
                 continue
-            change: Change = Release(entry.pod_uid, entry.pod_version)
+            change: Change = Release(
+                entry.pod_uid, entry.pod_version, quarantined=entry.state is State.QUARANTINED
+            )
             if seen.place is Place.GONE and seen.pod is None and not self._in_contact(entry.node):
                 change = Quarantine(entry.pod_uid, entry.pod_version)
             result = await self._ledgers.apply(entry.node, change)
             if isinstance(result, Applied):
                 return True
-            # The proof was for a pair that is no more: somebody renewed the entry. Start again with the new pair.
+            # The proof was for a pair that is no more: somebody renewed or quarantined the entry. Start again.
             ledger = self._ledgers.known(entry.node)
             renewed = ledger.entries.get(entry.pod_uid) if ledger is not None else None
             if renewed is None:
