@@ -27,13 +27,20 @@ async def all_is_well(world: World, *, excused: Collection[str] = ()) -> None:
     assert findings == []
     pods = {pod["metadata"]["uid"]: pod for pod in (await world.client.list(PODS)).items}
     entries = await _entries(world)
+    tasks = {task["metadata"]["uid"]: task for task in (await world.client.list(GPUTASKS)).items}
     for entry in entries:
+        if not entry["pod"]:
+            _is_of_its_lease(entry, tasks)
+            continue
         pod = pods.get(entry["podUID"])
         assert pod is not None, f"an entry without a pod: {entry}"
         assert pod["status"].get("phase") not in TERMINAL, f"an entry of a pod that has ended: {entry}"
         assert all(float(amount) > 0 for amount in entry["amounts"].values()), entry
-    for task in (await world.client.list(GPUTASKS)).items:
-        _says_where_its_pod_is(task, pods)
+    for task in tasks.values():
+        if "lease" in task["spec"]:
+            _says_where_it_is_held(task, entries)
+        else:
+            _says_where_its_pod_is(task, pods)
     counted = [_metric(world, "gputask_reservations", state=state.value) for state in State]
     assert min(counted) >= 0
     assert sum(counted) == len(entries)
@@ -68,6 +75,23 @@ async def _entries(world: World) -> list[Object]:
             assert entry["node"] == gpunode["metadata"]["name"]
             found.append({"podUID": uid, **entry})
     return found
+
+
+def _is_of_its_lease(entry: Object, tasks: dict[str, Object]) -> None:
+    assert entry["taskUID"] in tasks, f"an entry of a lease that is gone: {entry}"
+    status = tasks[entry["taskUID"]]["status"]
+    assert status["reservation"]["podUID"] == entry["podUID"], f"an entry that its lease does not claim: {entry}"
+    assert (entry["state"], status["phase"]) in (("Bound", "Bound"), ("Quarantined", "Failed"))
+
+
+def _says_where_it_is_held(task: Object, entries: list[Object]) -> None:
+    said = task.get("status") or {}
+    held = [e for e in entries if e["taskUID"] == task["metadata"]["uid"]]
+    quarantined = said.get("phase") == "Failed" and said["reservation"]["state"] == "Quarantined"
+    assert len(held) == (1 if said.get("phase") == "Bound" or quarantined else 0), f"{said} and entries {held}"
+    for entry in held:
+        claim = said["reservation"]
+        assert (claim["node"], claim.get("devices") or []) == (entry["node"], entry.get("devices") or [])
 
 
 def _says_where_its_pod_is(task: Object, pods: dict[str, Object]) -> None:

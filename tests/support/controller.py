@@ -25,7 +25,8 @@ def task(
     template: Object = {"spec": {"containers": [dict(CONTAINER)]}}
     if grace is not None:
         template["spec"]["terminationGracePeriodSeconds"] = grace
-    spec.setdefault("template", template)
+    if "lease" not in spec:
+        spec.setdefault("template", template)
     found: Object = {
         "apiVersion": "gputask.dev/v1alpha1",
         "kind": "GpuTask",

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from gputask.controller.leases import lease_status
 from gputask.kube.client import Client
 from gputask.kube.errors import KubeError
 from gputask.kube.resources import GPUNODES, GPUTASKS, NODES, PODS
@@ -20,6 +21,7 @@ from gputask.ledger.binding import Binder
 from gputask.ledger.changes import Declare
 from gputask.ledger.claims import Claims, next_attempt
 from gputask.ledger.entries import check_invariants
+from gputask.ledger.leases import Leases
 from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.outcome import Outcome
 from gputask.ledger.pods import Literals, Manifest, allocation_env, is_terminal, pod_name, task_uid_of, uid_of
@@ -253,16 +255,29 @@ class Operator:
             now=clock,
             sleep=_no_sleep,
         )
+        self.leases = Leases(
+            claims=self.claims,
+            ledgers=self.ledgers,
+            status=lambda task, why: lease_status(task, why, now=self.now),
+            now=clock,
+        )
         self.admission = Admission(
             client=client,
             writes=writes,
             claims=self.claims,
             releaser=self.releaser,
             binder=self.binder,
+            leases=self.leases,
             sleep=_no_sleep,
         )
         self.rebuilder = Rebuilder(
-            client=client, writes=writes, ledgers=self.ledgers, claims=self.claims, cache=self.cache, now=clock
+            client=client,
+            writes=writes,
+            ledgers=self.ledgers,
+            claims=self.claims,
+            leases=self.leases,
+            cache=self.cache,
+            now=clock,
         )
         self.recovery = Recovery(
             writes=writes,
@@ -270,6 +285,7 @@ class Operator:
             claims=self.claims,
             releaser=self.releaser,
             admission=self.admission,
+            leases=self.leases,
             cache=self.cache,
             in_contact=in_contact,
             on_end=end_status,

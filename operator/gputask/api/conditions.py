@@ -33,6 +33,8 @@ class TaskCondition(StrEnum):
     EVICTED = "Evicted"
     """An attempt was stopped from outside, which is no crash: the task waits again at its old rank."""
     FINISHED = "Finished"
+    RENEWED = "Renewed"
+    """False where a renewal of a lease is refused."""
 
 
 class AcceptedReason(StrEnum):
@@ -76,6 +78,8 @@ class BoundReason(StrEnum):
     BOUND = "Bound"
     NOT_BOUND = "NotBound"
     BIND_REFUSED = "BindRefused"
+    LEASED = "Leased"
+    """A lease is held: there is no pod, the devices are its holder's."""
 
 
 class ReadyReason(StrEnum):
@@ -103,6 +107,13 @@ class FinishedReason(StrEnum):
     FAILED = "Failed"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     CANCELLED = "Cancelled"
+    LEASE_EXPIRED = "LeaseExpired"
+    """Not renewed in time; what it holds stays quarantined until the GpuTask is deleted."""
+
+
+class RenewedReason(StrEnum):
+    LEASE_EXPIRED = "LeaseExpired"
+    """The lease had expired before."""
 
 
 class NodeCondition(StrEnum):

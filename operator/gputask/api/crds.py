@@ -30,6 +30,14 @@ _SPEC_RULES = [
         "message": "give at most one of priority and priorityClassName",
     },
     {
+        "rule": "has(self.template) != has(self.lease)",
+        "message": "give exactly one of template and lease",
+    },
+    {
+        "rule": "!has(self.lease) || self.binding == 'Direct'",
+        "message": "a lease has no pod that could be pinned; remove binding",
+    },
+    {
         "rule": "has(self.template) == has(oldSelf.template) && "
         "(!has(self.template) || self.template == oldSelf.template)",
         "message": "template is immutable; delete the GpuTask and create another",

@@ -14,7 +14,8 @@ from gputask.api.amounts import Amounts
 from gputask.api.base import CONDITIONS, Condition, Model, ObjectMeta, Reported
 from gputask.api.conditions import Phase
 from gputask.api.problems import Location, refuse
-from gputask.resources.amounts import echo
+from gputask.api.template import template_problems
+from gputask.api.times import epoch
 from gputask.resources.names import collision
 
 MOST_VARIANTS = 128
@@ -82,6 +83,22 @@ class RestartPolicy(Model):
     backoff_seconds: int = Field(default=10, ge=0, le=_MAX_SECONDS)
 
 
+def _is_time(text: str) -> str:
+    epoch(text)
+    return text
+
+
+class Lease(Model):
+    """A reservation without a pod, for work outside the cluster's pods: its holder renews it, else it expires."""
+
+    ttl_seconds: int = Field(default=300, ge=1, le=_MAX_SECONDS)
+    """So long after it was last renewed it expires, by the operator's own clock."""
+    renew_time: Annotated[str, AfterValidator(_is_time)] | None = Field(
+        default=None, json_schema_extra={"format": "date-time"}
+    )
+    """RFC 3339, written by the holder. Any other value than before renews the lease; it is compared with no clock."""
+
+
 def _variants_apart(variants: list[Variant]) -> list[Variant]:
     first: dict[str, int] = {}
     found: list[tuple[Location, str]] = [
@@ -138,8 +155,10 @@ class GpuTaskSpec(Model):
     """Stop the pod, if there is one, and wait."""
     device_containers: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list, max_length=16)
     """Containers that get the devices, by default the first; the first of them gets the variant's requests."""
-    template: dict[str, Any] = Field(json_schema_extra=_TEMPLATE_SCHEMA)
-    """A PodTemplateSpec; its restartPolicy is Never by default, Always is refused."""
+    template: dict[str, Any] | None = Field(default=None, json_schema_extra=_TEMPLATE_SCHEMA)
+    """A PodTemplateSpec; its restartPolicy is Never by default, Always is refused. Exactly one of this and lease."""
+    lease: Lease | None = None
+    """In place of a template: nothing runs, and what is reserved is its holder's until it expires or is deleted."""
     replicas: Literal[1] = Field(default=1, json_schema_extra={"type": "integer", "minimum": 1, "maximum": 1})
     """Always 1. For the scale subresource, without which disruption budgets in percent refuse every eviction."""
 
@@ -150,35 +169,18 @@ class GpuTaskSpec(Model):
         return self
 
     @model_validator(mode="after")
-    def _readable_template(self) -> GpuTaskSpec:
-        refuse([(("template", *place), text) for place, text in _template_problems(self.template)], self.template)
+    def _template_or_lease(self) -> GpuTaskSpec:
+        bad: list[tuple[Location, str]] = []
+        if self.lease is None and self.template is None:
+            bad = [(("template",), "missing; write a pod template (or a lease, for work outside the cluster's pods)")]
+        elif self.lease is None:
+            bad = [(("template", *place), text) for place, text in template_problems(self.template or {})]
+        elif self.template is not None:
+            bad = [(("lease",), "stands beside template; give exactly one of them")]
+        elif self.binding != "Direct":
+            bad = [(("binding",), f"{self.binding} binds a pod, and a lease has none; remove it")]
+        refuse(bad, self.template)
         return self
-
-
-def _template_problems(template: dict[str, Any]) -> list[tuple[Location, str]]:
-    """What we rely on in a pod template; everything else of it is the API server's to judge."""
-    spec = template.get("spec")
-    if not isinstance(spec, dict):
-        return [(("spec",), "missing; write a pod spec with containers")]
-    containers = spec.get("containers")
-    if not isinstance(containers, list) or not containers:
-        return [(("spec", "containers"), "missing; write at least one container")]
-    found: list[tuple[Location, str]] = []
-    if spec.get("restartPolicy") not in (None, "Never", "OnFailure"):
-        text = f"{echo(spec['restartPolicy'])} lets no task end; write Never or OnFailure"
-        found.append((("spec", "restartPolicy"), text))
-    seen: set[str] = set()
-    for kind in ("initContainers", "containers"):
-        for position, container in enumerate(spec.get(kind) or ()):
-            name = container.get("name") if isinstance(container, dict) else None
-            place: Location = ("spec", kind, position, "name")
-            if not isinstance(name, str) or not name:
-                found.append((place, "missing; every container has a name"))
-            elif name in seen:
-                found.append((place, f"{name!r} is the name of another container too; names are unique"))
-            else:
-                seen.add(name)
-    return found
 
 
 class Reservation(Reported):

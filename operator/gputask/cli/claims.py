@@ -12,6 +12,7 @@ from gputask.api import names
 from gputask.api.gputask import Reservation
 from gputask.api.problems import problems as lines_of
 from gputask.cli.files import Object, Objects
+from gputask.ledger.entries import State
 from gputask.translate.pods import is_terminal, task_uid
 
 
@@ -124,7 +125,8 @@ class _Finder:
         for uid, (source, record) in self._entries.items():
             assert record.task is not None
             pod, task = self._pods.get(uid), self._tasks.get(record.task)
-            if (pod is None or not is_terminal(pod.manifest)) and (task is None or not is_over(task)):
+            over = task is not None and is_over(task) and record.state != State.QUARANTINED
+            if (pod is None or not is_terminal(pod.manifest)) and not over:
                 # An entry whose task is in no file still has its room.
                 owner = task.uid if task else f"entry:{uid}"
                 yield Claim(source, record.task, owner, record.node, record.variant, record, record.start_time)
@@ -132,7 +134,7 @@ class _Finder:
     def _of_status(self) -> Iterator[Claim]:
         for task in self._objects.tasks:
             record = self._record(task)
-            if record is not None and not is_over(task):
+            if record is not None and (not is_over(task) or record.state == State.QUARANTINED):
                 source = f"{task}: status.reservation"
                 yield Claim(source, task.key, task.uid, record.node, record.variant, record, record.start_time)
 

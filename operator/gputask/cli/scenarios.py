@@ -146,7 +146,7 @@ class _Builder:
             exit_code=self._exit_code(found),
             crash_limit=task.spec.restart_policy.limit,
             backoff=task.spec.restart_policy.backoff_seconds * 1000,
-            preemptible=task.spec.preemptible,
+            preemptible=task.spec.preemptible and task.spec.lease is None,  # a lease has no pod that could be evicted
             min_runtime=task.spec.min_runtime_seconds * 1000,
             stops=sim_seconds(found, names.SIM_STOPS, self.problems) or 0,
         )

@@ -23,6 +23,7 @@ from gputask.controller.evictions import Evictions
 from gputask.controller.expiry import Expiry
 from gputask.controller.feeds import Feeds
 from gputask.controller.gpunodes import GpuNodes
+from gputask.controller.leases import LeaseTerms, lease_status
 from gputask.controller.lifecycle import End, attempt_end, end_status
 from gputask.controller.loop import SchedulingLoop
 from gputask.controller.metrics import Metrics
@@ -44,6 +45,7 @@ from gputask.ledger.admission import Admission
 from gputask.ledger.binding import Binder
 from gputask.ledger.claims import Claims, claim_of
 from gputask.ledger.entries import Entry, State
+from gputask.ledger.leases import Leases
 from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.pods import Manifest, is_terminating, uid_of
 from gputask.ledger.rebuild import Rebuilder
@@ -109,12 +111,19 @@ class Engine:
             on_end=self._on_end,
             now=time.time,
         )
+        self.leases = Leases(
+            claims=self.claims,
+            ledgers=self.ledgers,
+            status=lambda task, why: lease_status(task, why, now=time.time()),
+            now=time.time,
+        )
         self.admission = Admission(
             client=client,
             writes=self.writes,
             claims=self.claims,
             releaser=self.releaser,
             binder=self.binder,
+            leases=self.leases,
         )
         self.recovery = Recovery(
             writes=self.writes,
@@ -122,6 +131,7 @@ class Engine:
             claims=self.claims,
             releaser=self.releaser,
             admission=self.admission,
+            leases=self.leases,
             cache=self.store,
             in_contact=self.contact.is_kept,
             on_end=self._on_end,
@@ -181,6 +191,7 @@ class Engine:
                 writes=self.writes,
                 ledgers=self.ledgers,
                 claims=self.claims,
+                leases=self.leases,
                 cache=self.store,
                 now=time.time,
             ),
@@ -204,6 +215,9 @@ class Engine:
         self.strangers = Strangers(
             store=self.store, ledgers=self.ledgers, claims=self.claims, events=self.events, metrics=self.metrics
         )
+        self.lease_terms = LeaseTerms(
+            store=self.store, ledgers=self.ledgers, claims=self.claims, events=self.events, metrics=self.metrics
+        )
         self._sweeps = WorkQueue("sweep", self.recovery.sweep, metrics=self.metrics)
         self._nodes = WorkQueue("node", self.gpunodes.reconcile, metrics=self.metrics)
         self.dispatch = Dispatch(
@@ -217,6 +231,7 @@ class Engine:
                 self.evictions.look,
                 self.startup.look,
                 self.drains.look,
+                self.lease_terms.look,
             ),
             on_node=(self._nodes.add, self.contact.look, self.strangers.look),
             metrics=self.metrics,
@@ -260,6 +275,7 @@ class Engine:
             self.startup,
             self.drains,
             self.strangers,
+            self.lease_terms,
             self.loop,
         )
         self.metrics.leader.set(1)
@@ -314,9 +330,11 @@ class Engine:
         if task is None or known is None:
             return None
         claim = claim_of(task)
-        entry = next((e for e in self.ledgers.entries_of(uid) if claim and e.pod_uid == claim.pod_uid), None)
+        # The entry of a lease is released after the end of its claim.
+        entries = self.ledgers.entries_of(uid) if claim is not None and claim.live else ()
+        entry = next((e for e in entries if claim is not None and e.pod_uid == claim.pod_uid), None)
         if entry is not None and entry.state is State.QUARANTINED:
-            entry = None  # the task has gone on without it
+            entry = None  # the task has gone on without it, or its end is being recorded
         if known.standing is Standing.LIVE and entry is None:
             return None  # before the reservation, or after its release: the end is being recorded
         return View(

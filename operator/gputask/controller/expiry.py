@@ -11,6 +11,7 @@ from gputask.controller.store import Store
 from gputask.controller.workqueue import WorkQueue
 from gputask.kube.errors import NotFound
 from gputask.kube.writes import Writes
+from gputask.ledger.claims import ClaimState, claim_of
 from gputask.ledger.pods import Manifest, uid_of
 
 
@@ -59,6 +60,9 @@ def _due(task: Manifest) -> float | None:
     ttl, finished = task["spec"].get("ttlSecondsAfterFinished"), (task.get("status") or {}).get("finishTime")
     if ttl is None or not finished or task["metadata"].get("deletionTimestamp"):
         return None
+    claim = claim_of(task)
+    if claim is not None and claim.state is ClaimState.QUARANTINED:
+        return None  # an expired lease: to delete it says that its devices are free, which a clock cannot know
     try:
         return epoch(finished) + float(ttl)
     except ValueError:

@@ -71,7 +71,8 @@ class Placements:
 
         attempt = next_attempt(manifest)
         try:
-            build(attempt)
+            if task.spec.lease is None:
+                build(attempt)
         except SpecError as error:  # right in itself, but this node has a whole-numbered resource of that name (B48)
             field = f"spec.variants[{decision.variant_index}].{error.field}"
             refusal = Refusal(ReservedReason.POD_REFUSED, f"on {decision.node} {field}: {error}")
@@ -79,7 +80,10 @@ class Placements:
             self._events.emit(manifest, refusal.reason.value, refusal.message, warning=True)
             self._changed(decision.task.uid, decision.node)
             return
-        admitted = self._admission.begin(Placement(task=manifest, attempt=attempt, literals=literals, build=build))
+        placement = Placement(
+            task=manifest, attempt=attempt, literals=literals, build=build if task.spec.lease is None else None
+        )
+        admitted = self._admission.begin(placement)
         self._changed(decision.task.uid, decision.node)
         started = self._clock()
         admitted.add_done_callback(lambda task: self._ended(decision, task, started))

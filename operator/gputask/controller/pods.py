@@ -23,6 +23,7 @@ def manifest(task: GpuTask, *, attempt: int, literals: Literals, extended: Colle
     ``extended`` are the resources in that node's allocatable: of a variant's own names only those can become requests.
     """
     template = task.spec.template
+    assert template is not None, "a lease has no pod"
     receivers = device_containers(task)
     variant = task.spec.variants[literals.variant_index]
     spec = with_variant(template, variant, device_containers=receivers, extended=extended)
@@ -40,7 +41,8 @@ def manifest(task: GpuTask, *, attempt: int, literals: Literals, extended: Colle
 
 def device_containers(task: GpuTask) -> Sequence[str]:
     """The containers that get the devices: those named, else the first one."""
-    return task.spec.device_containers or (task.spec.template["spec"]["containers"][0]["name"],)
+    first = task.spec.template["spec"]["containers"][:1] if task.spec.template is not None else []
+    return task.spec.device_containers or [container["name"] for container in first]
 
 
 def environment(literals: Literals) -> list[dict[str, str]]:

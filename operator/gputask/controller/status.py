@@ -24,6 +24,7 @@ from gputask.api.conditions import (
 from gputask.api.names import TASK_UID_LABEL
 from gputask.controller.backoff import Refusal
 from gputask.controller.conditions import Condition, merged
+from gputask.controller.leases import late_renewal
 from gputask.controller.queue import Known, Standing
 from gputask.controller.transitions import Event, phase_after
 from gputask.controller.verdicts import Verdict
@@ -53,7 +54,7 @@ def patch(view: View, *, now: str) -> dict[str, Any]:
     """The merge patch that makes the status say what it should; empty if it says so already."""
     current = view.task.get("status") or {}
     if current.get("phase") in (Phase.SUCCEEDED, Phase.FAILED):
-        return {}  # an end is final (B33)
+        return late_renewal(view.task, now=now)  # an end is final (B33)
     wanted: dict[str, Any] = {
         "phase": phase_after(current.get("phase"), event(view)).value,
         "replicas": 1 if view.pod is not None else 0,
@@ -88,7 +89,9 @@ def conditions(view: View) -> list[Condition]:
     if view.known.reading.planned is not None and view.known.standing is not Standing.REFUSED:
         if view.verdict is not None or view.entry is not None:
             found.append(_feasible(view.verdict))
-        found += [_reserved(view), _bound(view), _ready(view)]
+        found += [_reserved(view), _bound(view)]
+        if not _is_lease(view):
+            found.append(_ready(view))
     if view.preemptor is not None and view.pod is not None and is_terminating(view.pod):
         found.append(Condition(TaskCondition.EVICTED, True, EvictedReason.PREEMPTED, f"for {view.preemptor}"))
     elif _was_evicted(view) and event(view) is Event.RUNNING:
@@ -150,6 +153,8 @@ def _reserved(view: View) -> Condition:
 
 
 def _bound(view: View) -> Condition:
+    if view.entry is not None and view.entry.is_lease:
+        return Condition(TaskCondition.BOUND, True, BoundReason.LEASED, f"its holder may use it on {view.entry.node}")
     if view.entry is not None and _is_bound(view):
         return Condition(TaskCondition.BOUND, True, BoundReason.BOUND, f"to {view.entry.node}")
     return Condition(TaskCondition.BOUND, False, BoundReason.NOT_BOUND)
@@ -168,6 +173,11 @@ def _ready(view: View) -> Condition:
     if stops:
         return Condition(TaskCondition.READY, False, ReadyReason.STOPPING)
     return Condition(TaskCondition.READY, False, ReadyReason.STARTING, _waiting_reason(pod))
+
+
+def _is_lease(view: View) -> bool:
+    """Of a lease nothing runs, so nothing of it is ever ready."""
+    return "lease" in view.task["spec"]
 
 
 def _start_timeout(view: View) -> Condition | None:

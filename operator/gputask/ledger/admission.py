@@ -42,6 +42,7 @@ from gputask.kube.writes import Writes
 from gputask.ledger.assume import Assumed, Assumption
 from gputask.ledger.binding import Binder
 from gputask.ledger.claims import Claim, Claims, Loss, StatusOf, claim_of, nothing_else
+from gputask.ledger.leases import Leases
 from gputask.ledger.outcome import Kind, Outcome
 from gputask.ledger.pods import (
     Literals,
@@ -64,14 +65,14 @@ class Placement:
     """One decision of the planner, ready to be carried out.
 
     ``task`` is the GpuTask as cached, ``attempt`` the number after its claimed one. ``build`` makes the manifest of an
-    attempt, with ``literals`` in it (:func:`gputask.ledger.pods.allocation_env`). ``status`` is what the claim's write
-    says besides the claim.
+    attempt, with ``literals`` in it (:func:`gputask.ledger.pods.allocation_env`); None is a lease, which has no pod
+    (:mod:`gputask.ledger.leases`). ``status`` is what the claim's write says besides the claim.
     """
 
     task: Manifest
     attempt: int
     literals: Literals
-    build: Callable[[int], Mapping[str, Any]]
+    build: Callable[[int], Mapping[str, Any]] | None
     status: StatusOf = nothing_else
 
 
@@ -86,6 +87,7 @@ class Admission:
         claims: Claims,
         releaser: Releaser,
         binder: Binder,
+        leases: Leases,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client
@@ -93,6 +95,7 @@ class Admission:
         self._claims = claims
         self._releaser = releaser
         self._binder = binder
+        self._leases = leases
         self._sleep = sleep
         self._running: dict[str, asyncio.Task[Outcome]] = {}
         self.assumed = Assumed()
@@ -104,11 +107,15 @@ class Admission:
         """
         return self._start(placement.task, placement.literals, lambda assumption: self._admit(placement, assumption))
 
-    def resume(self, task: Manifest, claim: Claim, pod: Object) -> asyncio.Task[Outcome]:
-        """Go on from line 5 with a claimed pod that was found unbound (recovery table)."""
-        return self._start(
-            task, claim.literals, lambda assumption: self._binder.place(task, claim, pod, reserved=assumption.forget)
-        )
+    def resume(self, task: Manifest, claim: Claim, pod: Object | None) -> asyncio.Task[Outcome]:
+        """Go on from line 5 with a claimed pod that was found unbound, or with a claimed lease (recovery table)."""
+
+        def steps(assumption: Assumption) -> Awaitable[Outcome]:
+            if pod is None:
+                return self._leases.resume(task, claim, reserved=assumption.forget)
+            return self._binder.place(task, claim, pod, reserved=assumption.forget)
+
+        return self._start(task, claim.literals, steps)
 
     def busy(self, task_uid: str) -> bool:
         """Whether a call of ours for this task is open; then nobody else of this process acts for it (line 11)."""
@@ -138,7 +145,11 @@ class Admission:
         return running
 
     async def _admit(self, placement: Placement, assumption: Assumption) -> Outcome:
-        pod = await self._create(placement)
+        if placement.build is None:
+            return await self._leases.admit(
+                placement.task, placement.attempt, placement.literals, reserved=assumption.forget
+            )
+        pod = await self._create(placement, placement.build)
         if isinstance(pod, Outcome):
             return pod
         claim = Claim(
@@ -156,12 +167,12 @@ class Admission:
 
     # --- line 2 ---
 
-    async def _create(self, placement: Placement) -> Object | Outcome:
+    async def _create(self, placement: Placement, build: Callable[[int], Mapping[str, Any]]) -> Object | Outcome:
         """The unbound pod with exactly our literals, or why there is none."""
         attempt = placement.attempt
         for turn in range(TRIES):
             try:
-                return await self._writes.create_pod(placement.build(attempt))
+                return await self._writes.create_pod(build(attempt))
             except AlreadyExists:
                 found = await self._found(placement, attempt)
                 if found is _TAKEN:

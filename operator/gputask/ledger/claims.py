@@ -37,11 +37,13 @@ class ClaimState(StrEnum):
     CLAIMED = "Claimed"
     ENDED = "Ended"
     """The pod is dead and this was recorded: the next attempt may be claimed."""
+    QUARANTINED = "Quarantined"
+    """A lease that expired: nothing is claimed after it, and its entry stays until the task is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Attempt ``attempt`` of a task is the pod ``pod_uid``."""
+    """Attempt ``attempt`` of a task is the pod ``pod_uid``; of a lease, which has no pod, the grant of this UID."""
 
     attempt: int
     pod: str
@@ -52,6 +54,10 @@ class Claim:
     @property
     def live(self) -> bool:
         return self.state is not ClaimState.ENDED
+
+    @property
+    def is_lease(self) -> bool:
+        return not self.pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,8 @@ class Loss(StrEnum):
     FINISHED = "the task has finished"
     SUSPENDED = "the task is suspended"
     OTHER = "another pod was claimed"
+    WANTED = "the task is wanted after all"
+    HELD = "its holder was told that it has it"
 
 
 def claim_of(task: Manifest) -> Claim | None:
@@ -82,13 +90,13 @@ def claim_of(task: Manifest) -> Claim | None:
         variant_index=record.get("variantIndex") or 0,
         allocation=allocation_from_json(record),
     )
-    ended = record.get("state") == ClaimState.ENDED
+    state = record.get("state")
     return Claim(
         attempt=record["attempt"],
-        pod=record["pod"],
+        pod=record.get("pod") or "",
         pod_uid=record["podUID"],
         literals=literals,
-        state=ClaimState.ENDED if ended else ClaimState.CLAIMED,
+        state=ClaimState(state) if state in tuple(ClaimState) else ClaimState.CLAIMED,
     )
 
 
@@ -140,8 +148,17 @@ class Claims:
 
         return await self._swap(task, judge=judge, record=_to_json(claim), status=status)
 
-    async def end(self, task: Manifest, pod_uid: str, *, status: StatusOf) -> Won | Loss:
-        """Protocol line 12: record the end of the attempt ``pod_uid``, **which the caller has proven dead**.
+    async def end(
+        self,
+        task: Manifest,
+        pod_uid: str,
+        *,
+        status: StatusOf,
+        state: ClaimState = ClaimState.ENDED,
+        unless: Callable[[Manifest], Loss | None] = lambda version: None,
+    ) -> Won | Loss:
+        """Protocol line 12: record the end of the attempt ``pod_uid``, **which the caller has proven dead**. A lease is
+        dead by this very write (line 20), so it depends on what the version says: ``unless`` it says why not.
 
         :raises KubeError: not settled; call again.
         """
@@ -150,9 +167,9 @@ class Claims:
             current = claim_of(version)
             if current is None or current.pod_uid != pod_uid:
                 return Loss.OTHER
-            return not current.live
+            return True if current.state is not ClaimState.CLAIMED else unless(version) or False
 
-        return await self._swap(task, judge=judge, record={"state": ClaimState.ENDED.value}, status=status)
+        return await self._swap(task, judge=judge, record={"state": state.value}, status=status)
 
     async def live(self, task: Manifest) -> Object | None:
         """The task as stored now; None if it is gone, or another has its name."""

@@ -40,7 +40,9 @@ class Entry:
     """``namespace/name``; the pod is in the same namespace."""
     task_uid: str
     pod: str
+    """Its name; "" for a lease, which has no pod (protocol line 20)."""
     pod_uid: str
+    """For a lease the UID of its grant."""
     pod_version: str
     attempt: int
     node: str
@@ -54,6 +56,10 @@ class Entry:
     @property
     def namespace(self) -> str:
         return self.task.partition("/")[0]
+
+    @property
+    def is_lease(self) -> bool:
+        return not self.pod
 
 
 @dataclass(frozen=True, slots=True)

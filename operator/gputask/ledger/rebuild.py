@@ -8,16 +8,16 @@ pod would be in no list.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from gputask.kube.client import Client, Object
 from gputask.kube.errors import Conflict, NotFound
-from gputask.kube.resources import PODS
+from gputask.kube.resources import GPUTASKS, PODS
 from gputask.kube.writes import Writes
 from gputask.ledger.changes import Rebuild
 from gputask.ledger.claims import Claims, claim_of
 from gputask.ledger.entries import Entry
+from gputask.ledger.leases import Leases
 from gputask.ledger.nodes import Applied, NodeLedgers
 from gputask.ledger.pods import bound_entry, is_terminal, literals_of, task_name_of, task_uid_of, uid_of
 from gputask.ledger.recovery import Cache
@@ -33,6 +33,7 @@ class Rebuilder:
         writes: Writes,
         ledgers: NodeLedgers,
         claims: Claims,
+        leases: Leases,
         cache: Cache,
         now: Callable[[], float],
     ) -> None:
@@ -40,6 +41,7 @@ class Rebuilder:
         self._writes = writes
         self._ledgers = ledgers
         self._claims = claims
+        self._leases = leases
         self._cache = cache
         self._now = now
 
@@ -57,6 +59,7 @@ class Rebuilder:
         if todo:
             await self._fence(todo.keys())
             owners = await self._owners(todo.keys())
+            await self._add_leases(owners)
             await asyncio.gather(*(self._mark(node, *mark, owners[node]) for node, mark in todo.items()))
         return frozenset(node for node in marks if not self._is_unmarked(node))
 
@@ -77,10 +80,10 @@ class Rebuilder:
         # An unknown outcome is raised: what may not be fenced must not be rebuilt around.
 
     async def _owners(self, nodes: Iterable[str]) -> Mapping[str, list[Entry]]:
-        """The entries of the live pods bound to ``nodes``."""
+        """The entries of the live pods bound to ``nodes``, which are the keys."""
         wanted = set(nodes)
         selector = f"spec.nodeName={next(iter(wanted))}" if len(wanted) == 1 else ""
-        found: defaultdict[str, list[Entry]] = defaultdict(list)
+        found: dict[str, list[Entry]] = {node: [] for node in wanted}
         for pod in (await self._client.list(PODS, field_selector=selector)).items:
             node = pod["spec"].get("nodeName")
             if node in wanted and not is_terminal(pod):
@@ -88,6 +91,16 @@ class Rebuilder:
                 if entry is not None:
                     found[node].append(entry)
         return found
+
+    async def _add_leases(self, owners: Mapping[str, list[Entry]]) -> None:
+        """The leases that live on these nodes. A claim that is not in this list cannot be reserved before the mark: the
+        ledger version in hand would have changed."""
+        selector = f"status.reservation.node={next(iter(owners))}" if len(owners) == 1 else ""
+        for task in (await self._client.list(GPUTASKS, field_selector=selector)).items:
+            claim = claim_of(task)
+            if claim is not None and claim.is_lease and claim.literals.node in owners:
+                entry = await self._leases.after_loss(task, claim)
+                owners[claim.literals.node] += [entry] if entry is not None else []
 
     async def _entry(self, pod: Object) -> Entry | None:
         literals = literals_of(pod)

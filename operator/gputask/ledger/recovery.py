@@ -20,6 +20,7 @@ from gputask.ledger.changes import Book, Confirm
 from gputask.ledger.claims import Claim, Claims, claim_of, why_not_wanted
 from gputask.ledger.classify import Action, Found, Relation, classify
 from gputask.ledger.entries import Entry, State
+from gputask.ledger.leases import Leases, classify_lease
 from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.pods import (
     Manifest,
@@ -56,12 +57,16 @@ class Cache(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One row of work: a pod UID seen from a node, with what is known about it."""
+    """One row of work: a pod UID, or a grant of a lease, seen from a node, with what is known about it."""
 
     ref: PodRef
     task: Manifest | None
     pod: Manifest | None
     entry: Entry | None
+
+    @property
+    def is_lease(self) -> bool:
+        return not self.ref.name
 
     def found(self, in_contact: Callable[[str], bool]) -> Found:
         claim = claim_of(self.task) if self.task is not None else None
@@ -102,6 +107,7 @@ class Recovery:
         claims: Claims,
         releaser: Releaser,
         admission: Admission,
+        leases: Leases,
         cache: Cache,
         in_contact: Callable[[str], bool],
         on_end: EndStatus,
@@ -112,6 +118,7 @@ class Recovery:
         self._claims = claims
         self._releaser = releaser
         self._admission = admission
+        self._leases = leases
         self._cache = cache
         self._in_contact = in_contact
         self._on_end = on_end
@@ -178,6 +185,8 @@ class Recovery:
             yield _Case(ref, task, None, None)
 
     def _row(self, case: _Case) -> Action:
+        if case.is_lease:
+            return classify_lease(case.task, case.ref.uid, case.entry)
         return classify(case.found(self._in_contact))
 
     # --- what is done, after live reads ---
@@ -196,9 +205,9 @@ class Recovery:
     async def _live(self, case: _Case) -> _Case:
         """The same case, with task and pod as stored now and the entry as last known."""
         task = await self._live_task(case)
-        seen = await self._releaser.look(case.ref)
+        pod: Manifest | None = None if case.is_lease else (await self._releaser.look(case.ref)).pod
         ledger = self._ledgers.known(case.ref.node)
-        return _Case(case.ref, task, seen.pod, ledger.entries.get(case.ref.uid) if ledger is not None else None)
+        return _Case(case.ref, task, pod, ledger.entries.get(case.ref.uid) if ledger is not None else None)
 
     async def _live_task(self, case: _Case) -> Manifest | None:
         if case.task is not None:
@@ -210,8 +219,12 @@ class Recovery:
 
     async def _do(self, action: Action, case: _Case) -> None:
         if action is not Action.NOTHING:
-            logger.debug("%s: pod %s on %s", action.name.lower(), case.ref.name, case.ref.node)
+            logger.debug("%s: pod %s on %s", action.name.lower(), case.ref.name or case.ref.uid, case.ref.node)
         match action:
+            case Action.RESUME:
+                await self._resume(case)
+            case _ if case.is_lease:
+                await self._leases.recover(action, case.task, case.ref.uid, case.ref.node, case.entry)
             case Action.BOOK:
                 await self._book(case)
             case Action.RELEASE if case.entry is not None:
@@ -220,8 +233,6 @@ class Recovery:
                 await self._end(case)
             case Action.CONFIRM:
                 await self._ledgers.apply(case.ref.node, Confirm(case.ref.uid, start_time_of(case.pod) or self._now()))
-            case Action.RESUME:
-                await self._resume(case)
             case Action.TAKE_BACK:
                 await self._take_back(case)
             case Action.STOP:
@@ -243,8 +254,8 @@ class Recovery:
 
     async def _resume(self, case: _Case) -> None:
         claim = claim_of(case.task) if case.task is not None else None
-        if case.task is not None and claim is not None and case.pod is not None:
-            await self._admission.resume(case.task, claim, dict(case.pod))
+        if case.task is not None and claim is not None and (case.pod is not None or case.is_lease):
+            await self._admission.resume(case.task, claim, dict(case.pod) if case.pod is not None else None)
 
     async def _take_back(self, case: _Case) -> None:
         seen = await self._releaser.take_back(case.ref, case.entry)

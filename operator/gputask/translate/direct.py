@@ -25,6 +25,8 @@ def refusals(task: GpuTask) -> list[str]:
     """One line for each thing that Direct binding cannot honour; empty if the task can be bound."""
     if task.spec.binding != "Direct":
         return [f"spec.binding: {task.spec.binding} is not served yet; use Direct"]
+    if task.spec.template is None:
+        return list(_policies(task))  # a lease: nothing is bound
     spec = task.spec.template["spec"]
     found = (*_policies(task), *_scheduling(spec), *_volumes(spec), *_spreading(spec), *_containers(spec))
     return [*found, *_metadata(task.spec.template.get("metadata") or {})]

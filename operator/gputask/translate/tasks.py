@@ -84,6 +84,8 @@ def _created(task: GpuTask) -> float:
 
 
 def _request(task: GpuTask, classes: ClassTable) -> model.RequestClass:
+    if task.spec.template is None:
+        return classes.intern(f"lease {json.dumps(_variants_source(task), sort_keys=True)}", lambda: _build_lease(task))
     try:
         spec = skeleton(task.spec.template["spec"])
         source = json.dumps([_variants_source(task), task.spec.device_containers, spec], sort_keys=True)
@@ -122,13 +124,22 @@ def _build(task: GpuTask, spec: Mapping[str, Any]) -> model.RequestClass:
     return model.RequestClass(tuple(variants), constraints(spec))
 
 
+def _build_lease(task: GpuTask) -> model.RequestClass:
+    """A lease is no pod: it takes what its variant says and no place among the pods, and tolerates no taint."""
+    return model.RequestClass(tuple(_planned(variant, units(variant.resources)) for variant in task.spec.variants))
+
+
 def _variant(variant: Variant, spec: Mapping[str, Any], receivers: Sequence[str]) -> model.Variant:
     # Names that the template asks must be extended resources wherever its pod runs; all others are pools of ours, or
     # become requests of just as much on the nodes that have them in allocatable.
     pod = with_variant({"spec": spec}, variant, device_containers=receivers, extended=asked_names(spec))
+    return _planned(variant, {**units(variant.resources), **pod_amounts(pod)})
+
+
+def _planned(variant: Variant, amounts: Mapping[str, int]) -> model.Variant:
     return model.Variant(
         name=variant.name,
-        amounts=_amounts({**units(variant.resources), **pod_amounts(pod)}),
+        amounts=_amounts(amounts),
         devices=_devices(variant.devices),
         min_time=variant.min_time_seconds or 0.0,
         weight=variant.weight or 1.0,
