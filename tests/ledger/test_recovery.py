@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from gputask.kube.errors import KubeError
-from gputask.kube.resources import GPUNODES, GPUTASKS, NODES, PODS
-from gputask.kube.transport import Request, Response
+from gputask.kube.resources import GPUTASKS, NODES, PODS
 from gputask.ledger.changes import Reserve
 from gputask.ledger.claims import claim_of, why_not_wanted
 from gputask.ledger.outcome import Kind
 from support.protocol import (
     NAMESPACE,
+    Killer,
     Object,
     Operator,
-    Rule,
     World,
     card_node,
     card_resources,
@@ -38,31 +37,6 @@ pytestmark = pytest.mark.asyncio
 async def w() -> AsyncIterator[World]:
     async with world() as made:
         yield made
-
-
-class Killer:
-    """Stops an operator at its n-th request: ``before`` it is sent, ``after`` it took effect, or so that it comes
-    ``late``: when the next operator is at work already."""
-
-    def __init__(self, operator: Operator, at: int, how: str) -> None:
-        self.dead = asyncio.Event()
-        self.late: Callable[[], Any] | None = None
-        self._left = at
-        self._how = how
-        operator.network.rules.append(Rule(lambda _: True, self._meet, 10_000))
-
-    async def _meet(self, _request: Request, send: Callable[[], Any]) -> Response:
-        self._left -= 1
-        if self._left == 0:
-            if self._how == "after":
-                await send()
-            elif self._how == "late":
-                self.late = send
-            self.dead.set()
-        if self._left <= 0:
-            await asyncio.Event().wait()
-        response: Response = await send()
-        return response
 
 
 async def begin_and_kill(w: World, at: int, how: str, *, touches: int = 0) -> Killer | None:
@@ -317,16 +291,10 @@ async def test_a_sweep_never_touches_what_an_admission_is_at_work_on(w: World) -
 # --- line 17 ---
 
 
-async def lose_gpunode(w: World) -> None:
-    w.excused.add("released while alive")
-    await w.operator.client.patch(GPUNODES, "n1", {"metadata": {"finalizers": None}})
-    await w.operator.client.delete(GPUNODES, "n1")
-
-
 async def test_a_lost_gpunode_is_rebuilt_from_its_live_pods_before_anything_is_admitted(w: World) -> None:
     await w.operator.begin(await w.submit("a"), on_card(16_384))
     other = await w.submit("b")
-    await lose_gpunode(w)
+    await w.lose_gpunode()
     fresh = await w.another()
     [node] = (await w.operator.client.list(NODES)).items
     await fresh.declare(node, card_resources())
@@ -341,7 +309,7 @@ async def test_a_bind_sent_before_the_gpunode_was_lost_cannot_land_after_its_reb
     doomed.begin(task, on_card(16_384))
     await killer.dead.wait()
     await doomed.kill()
-    await lose_gpunode(w)
+    await w.lose_gpunode()
     fresh = await w.another()
     [node] = (await w.operator.client.list(NODES)).items
     await fresh.declare(node, card_resources())
@@ -358,7 +326,7 @@ async def test_b67_a_pod_that_only_says_it_is_ours_is_not_booked(w: World) -> No
     forged = pod_manifest(await w.task(), 7, on_card(20_000))
     forged["spec"]["nodeName"] = "n1"
     await w.operator.client.create(PODS, forged, NAMESPACE)
-    await lose_gpunode(w)
+    await w.lose_gpunode()
     fresh = await w.another()
     [node] = (await w.operator.client.list(NODES)).items
     await fresh.declare(node, card_resources())

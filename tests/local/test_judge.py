@@ -270,6 +270,68 @@ class TestEvictions:
         assert rules([*KEPT[:5], evicted(reason="DeletionByTaintManager")], only_operator_evicts=True) == []
 
 
+# --- leases ---
+
+
+def lease(phase="Bound", state="Claimed", grant="g1"):
+    claim = {"podUID": grant, "node": "n1", "devices": ["GPU-a"], "state": state}
+    spec = {"lease": {"ttlSeconds": 300}}
+    return {"metadata": {"name": "l", "uid": "l"}, "spec": spec, "status": {"phase": phase, "reservation": claim}}
+
+
+def leased(rebuilt="n1", **states):
+    entries = {
+        grant: {**ENTRY, "task": "ns/l", "taskUID": "l", "pod": "", "state": state} for grant, state in states.items()
+    }
+    return "MODIFIED", "GpuNode", {**ledger(**entries), "status": {"rebuilt": rebuilt, "reservations": entries}}
+
+
+LEASED = [
+    ("ADDED", "Node", NODE),
+    ("ADDED", "GpuTask", lease("Pending")),
+    leased(g1="Bound"),
+    ("MODIFIED", "GpuTask", lease()),
+    leased(g1="Quarantined"),
+    ("MODIFIED", "GpuTask", lease("Failed", "Quarantined")),
+    ("DELETED", "GpuTask", lease("Failed", "Quarantined")),
+    leased(),
+]
+
+
+class TestLeases:
+    def test_that_are_held_expire_and_are_deleted_are_right(self):
+        assert rules(LEASED) == []
+
+    def test_that_are_given_back_are_right(self):
+        again = ("MODIFIED", "GpuTask", lease("Bound", grant="g2"))
+        ended = ("MODIFIED", "GpuTask", lease("Pending", "Ended"))
+        assert rules([*LEASED[:4], ended, leased(), leased(g2="Bound"), again]) == []
+
+    @pytest.mark.parametrize(
+        ("rule", "position", "change"),
+        [
+            ("lease taken away", 4, leased()),
+            ("lease taken away", 5, leased()),
+            ("lease taken away", 6, leased()),
+            ("lease not booked", 4, leased()),
+            ("told without entry", 3, ("MODIFIED", "GpuTask", lease(grant="g2"))),
+            ("booked over capacity", 5, leased(g1="Quarantined", p9="Bound")),
+        ],
+    )
+    def test_that_are_not_their_holders_are_found(self, rule, position, change):
+        assert rule in rules([*LEASED[:position], change])
+
+    def test_of_a_ledger_that_is_not_rebuilt_are_not_missed(self):
+        assert rules([*LEASED[:4], ("DELETED", "GpuNode", ledger()), leased("")]) == []
+        assert "lease not booked" in rules([*LEASED[:4], ("DELETED", "GpuNode", ledger()), leased()])
+
+    def test_that_nobody_claims_are_left(self):
+        node = kind("GpuNode", leased(g1="Bound")[2])
+        assert leftovers([node, kind("GpuTask", lease())]) == []
+        assert leftovers([node]) == ["entry on n1 of a lease that is not claimed: ns/l"]
+        assert leftovers([node, kind("GpuTask", lease(grant="g2"))]) == leftovers([node])
+
+
 # --- what is left at the end ---
 
 

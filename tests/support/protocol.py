@@ -60,12 +60,14 @@ def card_resources(memory: int = 24_576) -> NodeResources:
 
 def gpu_task(name: str, **spec: Any) -> Object:
     variant = {"name": "gpu", "devices": {"count": 1, "resources": {"gpuMemoryMB": 1000}}}
-    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    work: Object = (
+        {} if "lease" in spec else {"template": {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}}
+    )
     return {
         "apiVersion": "gputask.dev/v1alpha1",
         "kind": "GpuTask",
         "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"variants": [variant], "template": template, **spec},
+        "spec": {"variants": [variant], **work, **spec},
     }
 
 
@@ -324,7 +326,7 @@ class Operator:
                 task=task,
                 attempt=attempt if attempt is not None else next_attempt(task),
                 literals=literals,
-                build=lambda number: pod_manifest(task, number, literals),
+                build=None if "lease" in task["spec"] else lambda number: pod_manifest(task, number, literals),
             )
         )
 
@@ -339,6 +341,31 @@ class Operator:
             if len([r for r in self.network.sent if r.method != "GET"]) == before:
                 return
         raise AssertionError("recovery goes on for ever")
+
+
+class Killer:
+    """Stops an operator at its n-th request: ``before`` it is sent, ``after`` it took effect, or so that it comes
+    ``late``: when the next operator is at work already."""
+
+    def __init__(self, operator: Operator, at: int, how: str) -> None:
+        self.dead = asyncio.Event()
+        self.late: Callable[[], Any] | None = None
+        self._left = at
+        self._how = how
+        operator.network.rules.append(Rule(lambda _: True, self._meet, 10_000))
+
+    async def _meet(self, _request: Request, send: Callable[[], Any]) -> Response:
+        self._left -= 1
+        if self._left == 0:
+            if self._how == "after":
+                await send()
+            elif self._how == "late":
+                self.late = send
+            self.dead.set()
+        if self._left <= 0:
+            await asyncio.Event().wait()
+        response: Response = await send()
+        return response
 
 
 _GPUNODE = {"apiVersion": "gputask.dev/v1alpha1", "kind": "GpuNode"}
@@ -385,6 +412,12 @@ class World:
 
     async def delete_pod(self, pod: Manifest) -> None:
         await self.operator.client.delete(PODS, pod["metadata"]["name"], NAMESPACE, grace_seconds=0)
+
+    async def lose_gpunode(self) -> None:
+        """Somebody deletes the GpuNode of n1, with all its entries."""
+        self.excused.add("released while alive")
+        await self.operator.client.patch(GPUNODES, "n1", {"metadata": {"finalizers": None}})
+        await self.operator.client.delete(GPUNODES, "n1")
 
     def check(self) -> None:
         """Nothing in the whole history of the server that must never be stored."""

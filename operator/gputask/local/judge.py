@@ -13,7 +13,9 @@ declarations, its own sums. So it can be wrong only in its own way. What it hold
   another reason than it did;
 - *kept room taken*: an admission left less than what is kept for a task of higher rank, its victims aside;
 - *higher victim*: work leaves for a task of no higher priority, or though it is not preemptible;
-- *evicted without hold*: the operator evicts a pod for which no room on its node is kept.
+- *evicted without hold*: the operator evicts a pod for which no room on its node is kept;
+- *lease taken away*: the entry of a lease, held or quarantined, goes while its task claims it;
+- *lease not booked*, *told without entry*: a holder is told that it has devices which the ledger does not know.
 
 What must not be left at the end is asked with :func:`leftovers`.
 """
@@ -23,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gputask.local.judge_holds import eviction_rules, hold_rules
+from gputask.local.judge_leases import ledger_rules
 from gputask.local.judge_leftovers import leftovers
 from gputask.local.judge_room import declared, overfull
 from gputask.local.judge_tasks import task_rules
@@ -70,6 +73,10 @@ def _gpunode(world: World, verb: str, gpunode: Object) -> Said:
             for short in overfull(world.nodes.get(name, {}), key, after.values()):
                 yield "booked over capacity", f"{name} {short}"
     yield from hold_rules(world, name, holds, admitted)
+    if verb == "DELETED":
+        world.rebuilt[name] = False
+    else:
+        yield from ledger_rules(world, name, before, gpunode)
 
 
 def _pod(world: World, verb: str, pod: Object) -> Said:

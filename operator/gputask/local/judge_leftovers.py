@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from gputask.local.judge_leases import is_lease, is_left
 from gputask.local.judge_world import TASK_UID, TERMINAL, Object, is_alive
 
 _WAITING = (None, "", "Pending", "Preempting")
@@ -24,7 +25,10 @@ def leftovers(objects: Iterable[Object]) -> list[str]:
 def _on_node(gpunode: Object, tasks: dict[str, Object], pods: dict[str, Object]) -> Iterator[str]:
     node, status = gpunode["metadata"]["name"], gpunode.get("status", {})
     for uid, entry in (status.get("reservations") or {}).items():
-        if uid not in pods or not is_alive(pods[uid]):
+        if is_lease(entry):
+            if is_left(entry, uid, tasks):
+                yield f"entry on {node} of a lease that is not claimed: {entry.get('task', uid)}"
+        elif uid not in pods or not is_alive(pods[uid]):
             yield f"entry on {node} without a live pod: {entry.get('pod', uid)}"
     for uid, hold in (status.get("holds") or {}).items():
         if uid not in tasks or _phase(tasks[uid]) not in _WAITING:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from gputask.local.judge_leases import lease_rules
 from gputask.local.judge_world import TERMINAL, Object, Said, World, condition, is_alive
 
 COUNTERS = ("crashes", "evictions", "placementFailures")
 
 
 def task_rules(world: World, verb: str, task: Object) -> Said:
-    """*terminal changed*, *ended twice*, *evicted twice*."""
+    """*terminal changed*, *ended twice*, *evicted twice*, *told without entry*."""
     uid = task["metadata"]["uid"]
     before = world.tasks.get(uid, {})
     if verb != "DELETED":
         yield from _finish(before, task)
         yield from _counts(world, before, task)
+        yield from lease_rules(world, before, task)
     world.tasks[uid] = task
+    if verb == "DELETED":
+        world.leases.pop(uid, None)
+    elif "lease" in task.get("spec", {}):
+        world.leases[uid] = task
 
 
 def _finish(before: Object, task: Object) -> Said:

@@ -48,6 +48,10 @@ class World:
     """Tasks, by UID, of which a pod has succeeded."""
     tasks: dict[str, Object] = field(default_factory=dict)
     """The last state of each task that ever was, by UID."""
+    leases: dict[str, Object] = field(default_factory=dict)
+    """The leases that exist, by UID."""
+    rebuilt: dict[str, bool] = field(default_factory=dict)
+    """Whether the ledger of each node says that it is complete."""
     charged: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Of each task by UID, the pods whose end its counters have in them."""
     only_operator_evicts: bool = False
