@@ -41,6 +41,28 @@ def refused_by_model(manifest: dict[str, Any]) -> bool:
     return False
 
 
+def without(field: str, manifest: dict[str, Any]) -> dict[str, Any]:
+    del manifest["spec"][field]
+    return manifest
+
+
+def leased(**fields: Any) -> dict[str, Any]:
+    """A lease; a field is one of its lease, or ``binding``. The server's defaults are in it."""
+    binding = fields.pop("binding", "Direct")
+    return without("template", gputask(lease=fields, binding=binding))
+
+
+def test_both_accept_a_lease():
+    for manifest in (leased(), leased(ttlSeconds=10**9), leased(renewTime="2026-01-31T12:00:00.123456Z")):
+        assert not refused_by_model(manifest)
+        assert not refused_by_schema(manifest)
+
+
+def test_a_lease_becomes_no_pod_and_a_pod_no_lease():
+    assert refused_by_schema(leased(), gputask(binding="Direct"))
+    assert refused_by_schema(gputask(binding="Direct"), leased())
+
+
 def test_the_files_are_what_the_models_say():
     assert {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")} == files()
 
@@ -136,6 +158,12 @@ def test_both_accept_a_good_task(manifest):
         gputask(timeLimitSeconds=0),
         gputask(replicas=3),
         gputask(template="x"),
+        gputask(lease={}),
+        leased(ttlSeconds=0),
+        leased(ttlSeconds=10**9 + 1),
+        leased(renewTime="now"),
+        leased(binding="Pinned"),
+        without("template", gputask()),
     ],
 )
 def test_both_refuse_a_bad_task(manifest):

@@ -59,7 +59,7 @@ def test_what_the_api_server_adds_is_read_over():
     ("manifest", "line"),
     [
         (gputask(prioritty=3), "spec.prioritty: unknown field; did you mean priority?"),
-        (gputask(zzz=3), "spec.zzz: unknown field; known are binding, deviceContainers, minRuntimeSeconds, "),
+        (gputask(zzz=3), "spec.zzz: unknown field; known are binding, deviceContainers, lease, minRuntimeSeconds, "),
         (gputask(priority="4"), "spec.priority: '4' is not a whole number"),
         (gputask(priority=1.5), "spec.priority: 1.5 is not a whole number"),
         (gputask(priority=True), "spec.priority: True is not a whole number"),
@@ -96,7 +96,15 @@ def test_what_the_api_server_adds_is_read_over():
             "spec.variants[0].devices.resources[gpuSlot/0]: names the device itself; write 'gpuSlot'",
         ),
         (gputask(variant(devices={"count": 2})), "spec.variants[0].devices.resources: missing"),
-        (gputask(template=None), "spec.template: None is not a mapping"),
+        (gputask(template=None), "spec.template: missing; write a pod template (or a lease"),
+        (gputask(lease={}), "spec.lease: stands beside template; give exactly one of them"),
+        (gputask(template=None, lease={"ttlSeconds": 0}), "spec.lease.ttlSeconds: 0 is too small; the smallest is 1"),
+        (gputask(template=None, lease={"ttlSeconds": 10**9 + 1}), "spec.lease.ttlSeconds: 1000000001 is too large"),
+        (
+            gputask(template=None, lease={"renewTime": "now"}),
+            "spec.lease.renewTime: 'now' is not a time; write it like",
+        ),
+        (gputask(template=None, lease={}, binding="Pinned"), "spec.binding: Pinned binds a pod, and a lease has none"),
         (gputask(template={}), "spec.template.spec: missing; write a pod spec with containers"),
         (gputask(template={"spec": {"containers": []}}), "spec.template.spec.containers: missing; write at least one"),
         (

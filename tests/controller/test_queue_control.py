@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
-from gputask.cli.main import run
 from gputask.kube.client import Client
 from gputask.kube.resources import GPUTASKS, NAMESPACES, PODS
 from gputask.local.cluster import LocalCluster
+from support.command import Command, command
 from support.controller import on_device, task, variant
 from support.local import eventually
 from support.operator import Object, World, gpu_node, operated, operated_by
-
-Said = tuple[int, str, str]
-
-
-class Command:
-    """``gputask`` in this process, on one cluster."""
-
-    def __init__(self, kubeconfig: Path, captured: pytest.CaptureFixture[str]) -> None:
-        self._kubeconfig = kubeconfig
-        self._captured = captured
-
-    async def __call__(self, *arguments: str) -> Said:
-        self._captured.readouterr()
-        code = await asyncio.to_thread(run, [*arguments, "--kubeconfig", str(self._kubeconfig)])
-        out, err = self._captured.readouterr()
-        return code, out, err
-
-
-def command(world: World, folder: Path, captured: pytest.CaptureFixture[str]) -> Command:
-    return Command(world.cluster.write_kubeconfig(folder / "kubeconfig"), captured)
 
 
 async def waits_for(world: World, name: str, reason: str) -> None:

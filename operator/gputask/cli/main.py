@@ -13,6 +13,8 @@ import typer
 
 from gputask import __version__
 from gputask.cli.errors import CommandError, Exit
+from gputask.cli.lease_commands import lease
+from gputask.cli.options import EachNamespace, Files, Kubeconfig, MoreFiles, Namespace, Now, Output
 from gputask.cli.output import Format
 
 app = typer.Typer(
@@ -23,23 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Output = Annotated[Format, typer.Option("--output", "-o", help="A table for people, or JSON or YAML for scripts.")]
-Files = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--file",
-        "-f",
-        metavar="FILE",
-        help="Nodes, GpuNodes, Pods and GpuTasks as kubectl prints them: a file, a folder, or - for stdin. Repeatable.",
-    ),
-]
-MoreFiles = Annotated[list[str] | None, typer.Argument(metavar="FILE", help="More files.", show_default=False)]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(metavar="PATH", help="How to reach the cluster; $KUBECONFIG or the own pod's if absent."),
-]
-Now = Annotated[str | None, typer.Option(metavar="TIME", help="The present (RFC 3339); the clock's if absent.")]
+app.add_typer(lease, name="lease")
 
 
 @app.command()
@@ -68,16 +54,13 @@ def explain(
 
 queue = typer.Typer(help="Who waits, in which order and why; and namespaces that are paused.")
 app.add_typer(queue, name="queue")
-Namespace = Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace.")]
 
 
 @queue.callback(invoke_without_command=True)
 def list_queue(
     context: typer.Context,
     *,
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Only tasks of this namespace.")
-    ] = None,
+    namespace: EachNamespace = None,
     kubeconfig: Kubeconfig = None,
     output: Output = Format.TABLE,
 ) -> int:

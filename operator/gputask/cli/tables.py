@@ -52,6 +52,18 @@ def queue_table(console: Console, shape: Mapping[str, Any]) -> None:
         console.print("No task waits.")
 
 
+def lease_table(console: Console, shape: Mapping[str, Any]) -> None:
+    """Leases: who waits, who holds what, what has expired."""
+    leases = _table("Leases", "task", "state", "node", "variant", "devices", "ttl s", "renewed", "message")
+    for row in shape["leases"]:
+        where = (row[key] or "" for key in ("task", "state", "node", "variant"))
+        devices = " ".join(row["devices"])
+        leases.add_row(*where, devices, f"{row['ttlSeconds']}", row["renewTime"] or "", row["message"])
+    _print(console, leases)
+    if not shape["leases"]:
+        console.print("There is no lease.")
+
+
 def explain_tables(console: Console, shape: Mapping[str, Any]) -> None:
     """Where a task stands, why it does not start on each node, and what would make it start."""
     place = "" if shape["position"] is None else f", position {shape['position']}"

@@ -67,8 +67,17 @@ class Writes:
             body["metadata"] = {"resourceVersion": resource_version}
         return await self._client.patch(GPUTASKS, name, body, namespace, subresource="status")
 
-    async def delete_task(self, namespace: str, name: str, *, uid: str, resource_version: str) -> None:
-        """A finished task whose time to live is over, at the version that says so."""
+    async def create_task(self, manifest: Mapping[str, Any]) -> Object:
+        """A GpuTask, for a user's command."""
+        return await self._client.create(GPUTASKS, manifest, manifest["metadata"]["namespace"])
+
+    async def renew_lease(self, namespace: str, name: str, renew_time: str, *, resource_version: str) -> Object:
+        """The renewal of a lease, for its holder's command, at the version that says that it is held."""
+        body = {"metadata": {"resourceVersion": resource_version}, "spec": {"lease": {"renewTime": renew_time}}}
+        return await self._client.patch(GPUTASKS, name, body, namespace)
+
+    async def delete_task(self, namespace: str, name: str, *, uid: str, resource_version: str | None = None) -> None:
+        """A finished task whose time to live is over, at the version that says so; or a lease, for a user's command."""
         await self._client.delete(GPUTASKS, name, namespace, uid=uid, resource_version=resource_version)
 
     # --- the ledger ---
