@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -69,8 +70,9 @@ def test_an_expired_lease_in_a_file_still_has_its_room_and_a_held_one_is_no_vict
     urgent = gputask("urgent", variant(cpu=1), priority=9)
     leases = (lease("held", "Bound", "Claimed"), lease("over", "Failed", "Quarantined"))
     path = write(tmp_path, node("n1", cpu=8), *leases, urgent)
-    assert run(["plan", "-f", path]) == 0
-    out = capsys.readouterr().out
-    assert "default/urgent  no" not in out
-    assert "preempt" not in out
-    assert "asked 1, free 0" in out
+    assert run(["plan", "-f", path, "-o", "json"]) == 0
+    shape = json.loads(capsys.readouterr().out)
+    assert [decision["action"] for decision in shape["decisions"]] == ["hold"]
+    (reason,) = shape["waiting"][0]["reasons"]
+    assert (reason["resource"], reason["asked"], reason["free"]) == ("cpu", "1", "0")
+    assert sorted(reason["heldBy"]) == ["default/held", "default/over"]
