@@ -24,6 +24,7 @@ from gputask.controller.conditions import Condition, merged
 from gputask.controller.events import Events
 from gputask.controller.metrics import Metrics
 from gputask.controller.store import Store
+from gputask.controller.transitions import Event, phase_after
 from gputask.controller.workqueue import WorkQueue
 from gputask.kube.errors import KubeError
 from gputask.ledger.changes import Quarantine
@@ -103,7 +104,7 @@ class LeaseTerms:
             return
         result = await self._ledgers.apply(entry.node, Quarantine(entry.pod_uid, entry.pod_version))
         self._terms.pop(uid, None)
-        if isinstance(result, Applied):
+        if isinstance(result, Applied) and entry.pod_uid in result.ledger.entries:
             self._events.emit(task, FinishedReason.LEASE_EXPIRED.value, _why_expired(task), warning=True)
 
     def _held(self, task: Manifest, uid: str) -> Entry | None:
@@ -130,16 +131,18 @@ def lease_status(task: Manifest, why: str | None, *, now: float) -> Mapping[str,
     status = task.get("status") or {}
     if status.get("phase") in (Phase.SUCCEEDED, Phase.FAILED):
         return {}  # an end is final
-    fields: dict[str, Any] = {"phase": Phase.PENDING.value}
+    event, fields = Event.TRIED, dict[str, Any]()
     found = [Condition(TaskCondition.BOUND, False, BoundReason.NOT_BOUND)]
     if why is not None:
         found.append(Condition(TaskCondition.RESERVED, False, ReservedReason.RELEASED, why))
     else:
         # What is renewed after this very version is renewed too late.
         generation = task["metadata"].get("generation")
-        fields = {"phase": Phase.FAILED.value, "finishTime": rfc3339(int(now)), "observedGeneration": generation}
+        event, fields = Event.GAVE_UP, {"finishTime": rfc3339(int(now)), "observedGeneration": generation}
         found.append(Condition(TaskCondition.FINISHED, True, FinishedReason.LEASE_EXPIRED, _why_expired(task)))
-    return {**fields, "conditions": merged(status.get("conditions") or [], found, now=rfc3339(int(now)))}
+    phase = phase_after(status.get("phase"), event).value
+    conditions = merged(status.get("conditions") or [], found, now=rfc3339(int(now)))
+    return {"phase": phase, "conditions": conditions, **fields}
 
 
 def late_renewal(task: Manifest, *, now: str) -> dict[str, Any]:

@@ -26,10 +26,11 @@ class Event(StrEnum):
     BOUND = "Bound"
     RUNNING = "Running"
     TRIED = "Tried"
-    """Its attempt is proven dead, and it may try again: crashed, refused, evicted, stopped."""
+    """Its attempt is proven dead, and it may try again: crashed, refused, evicted, stopped, given back."""
     SUCCEEDED = "Succeeded"
     GAVE_UP = "GaveUp"
-    """Its attempt is proven dead, and it may not try again: a limit is reached, or its time is over."""
+    """Its attempt is proven dead, and it may not try again: a limit is reached, its time is over, or it is a lease that
+    nobody renewed."""
 
 
 _ALIVE: Mapping[Event, Phase] = MappingProxyType(

@@ -90,9 +90,7 @@ class Releaser:
                 # A bind under this version may be on its way. Make the version old, and look again.
                 await self._bump(entry, turn)
                 continue
-            change: Change = Release(
-                entry.pod_uid, entry.pod_version, quarantined=entry.state is State.QUARANTINED
-            )
+            change: Change = Release(entry.pod_uid, entry.pod_version, quarantined=entry.state is State.QUARANTINED)
             if seen.place is Place.GONE and seen.pod is None and not self._in_contact(entry.node):
                 change = Quarantine(entry.pod_uid, entry.pod_version)
             result = await self._ledgers.apply(entry.node, change)
