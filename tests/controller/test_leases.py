@@ -322,7 +322,7 @@ async def test_a_lost_gpunode_comes_back_with_its_leases_before_anything_is_admi
         await world.delete(GPUNODES, "n1")
         found = await world.ledger_is("n1", ("held", "over"))
         assert {name: entry["state"] for name, entry in found.items()} == {"held": "Bound", "over": "Quarantined"}
-        await world.apply(asks("big", mem=8000), asks("small", mem=4000))
+        await world.apply(asks("big", mem=8000), asks("small", 1, mem=4000))
         await world.reaches("small", "Running")
         assert (await world.status("big"))["phase"] == "Pending"
         await all_is_well(world)

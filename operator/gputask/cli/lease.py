@@ -22,7 +22,6 @@ from gputask.kube.client import Client
 from gputask.kube.errors import Conflict, NotFound
 from gputask.kube.resources import GPUTASKS
 from gputask.kube.writes import Writes
-from gputask.ledger.claims import rank_of
 
 Object = dict[str, Any]
 
@@ -109,7 +108,7 @@ def list_leases(*, namespace: str | None, kubeconfig: Path | None, output: Forma
         return (await client.list(GPUTASKS, namespace)).items
 
     found = [task for task in ask("gputask lease list", kubeconfig, tasks) if "lease" in task["spec"]]
-    _print([_row(task) for task in sorted(found, key=rank_of)], output)
+    _print(sorted(map(_row, found), key=lambda row: str(row["task"])), output)
     return Exit.FINE
 
 
