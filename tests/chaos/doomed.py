@@ -57,7 +57,7 @@ class Reader:
                 return {"fence"}
             case "PATCH" if "/gputasks/" in path:
                 state = ((body.get("status") or {}).get("reservation") or {}).get("state")
-                return {{"Claimed": "claim", "Ended": "end"}[state]} if state else set()
+                return {"claim" if state == "Claimed" else "end"} if state else set()
             case "PUT" if "/gpunodes/" in path:
                 return self._changes(body)
         return set()
