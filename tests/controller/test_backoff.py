@@ -56,3 +56,30 @@ def test_no_pause_is_longer_than_the_largest(failures: int) -> None:
     pauses = [backoff.refuse("t", QUOTA) for _ in range(failures)]
     assert pauses == sorted(pauses)
     assert pauses[-1] <= LARGEST_SECONDS
+
+
+def test_b25_a_pause_for_want_of_room_ends_with_the_next_release_there_and_one_after_an_error_does_not() -> None:
+    backoff = Backoff(FakeClock())
+    backoff.no_room_on("full", "n1", QUOTA, since=0)
+    backoff.refuse_on("sick", "n1", QUOTA)
+    assert backoff.released_on("n2") == set()
+    assert backoff.released_on("n1") == {"full"}
+    assert backoff.released_on("n1") == set()
+    assert backoff.excluded_nodes("full") == frozenset()
+    assert backoff.excluded_nodes("sick") == {"n1"}
+
+
+def test_b25_an_error_after_a_want_of_room_is_a_pause_like_any_other() -> None:
+    backoff = Backoff(FakeClock())
+    backoff.no_room_on("t", "n1", QUOTA, since=0)
+    backoff.refuse_on("t", "n1", QUOTA)
+    assert backoff.released_on("n1") == set()
+    assert backoff.excluded_nodes("t") == {"n1"}
+
+
+def test_b25_a_release_during_the_try_is_not_missed() -> None:
+    backoff = Backoff(FakeClock())
+    planned = backoff.releases_on("n1")
+    backoff.released_on("n1")
+    backoff.no_room_on("t", "n1", QUOTA, since=planned)
+    assert backoff.excluded_nodes("t") == frozenset()

@@ -24,7 +24,7 @@ async def all_is_well(world: World, *, excused: Collection[str] = ()) -> None:
     await eventually(lambda: _a_second_pass_changes_nothing(world))
     assert world.cluster.store.history is not None
     findings = [f"{found}" for found in judge(world.cluster.store.history) if found.rule not in excused]
-    assert findings == []
+    assert findings == [], findings
     pods = {pod["metadata"]["uid"]: pod for pod in (await world.client.list(PODS)).items}
     entries = await _entries(world)
     tasks = {task["metadata"]["uid"]: task for task in (await world.client.list(GPUTASKS)).items}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from gputask.local.api import Reply
@@ -101,6 +101,19 @@ def refuse(code: int, reason: str = "", message: str = "said the test") -> Effec
 
     async def effect(_request: Request, _answer: Answer) -> Reply:
         return Reply(code, body)
+
+    return effect
+
+
+def error_event(code: int, reason: str = "", message: str = "said the test") -> Effect:
+    """A watch that begins well, and whose first event is an error."""
+    error = encode({"type": "ERROR", "object": StatusError(code, reason, message).body()}) + b"\n"
+
+    async def effect(_request: Request, _answer: Answer) -> Reply:
+        async def stream() -> AsyncIterator[bytes]:
+            yield error
+
+        return Reply(200, stream=stream())
 
     return effect
 

@@ -1,11 +1,13 @@
 """Growing pauses after errors: of a task as a whole, and of a task on one node. In memory; a restart tries at once.
 
-A pause never delays anybody else, and room that becomes free ends no pause: back-off concerns errors only.
+A pause never delays anybody else. It concerns errors only: one that began because a node had no room ends as soon as
+something is released there (B25).
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -41,6 +43,9 @@ class Backoff:
         self._tasks: dict[str, _Pause] = {}
         self._nodes: dict[str, dict[str, _Pause]] = {}
         self._ends: list[tuple[float, str]] = []
+        self._full: dict[str, set[str]] = {}
+        """By node: tasks that pause there because it had no room."""
+        self._releases: Counter[str] = Counter()
 
     def refuse(self, task_uid: str, because: Refusal) -> float:
         """One more failure of the task; the pause that follows, in seconds."""
@@ -48,7 +53,31 @@ class Backoff:
 
     def refuse_on(self, task_uid: str, node: str, because: Refusal) -> float:
         """The same for this task on this node only."""
+        if node in self._full:
+            self._full[node].discard(task_uid)
         return self._lengthen(self._nodes.setdefault(task_uid, {}), node, task_uid, because)
+
+    def no_room_on(self, task_uid: str, node: str, because: Refusal, *, since: int) -> None:
+        """The ledger of the node had less room than was planned with: a pause on it, until something is released.
+
+        :param since: the releases there when it was planned. A later one may have been before the refusal or after it,
+            and would be missed: then there is no pause.
+        """
+        if since == self.releases_on(node):
+            self.refuse_on(task_uid, node, because)
+            self._full.setdefault(node, set()).add(task_uid)
+
+    def releases_on(self, node: str) -> int:
+        """How often something was released there."""
+        return self._releases[node]
+
+    def released_on(self, node: str) -> set[str]:
+        """Something was released there: the tasks of which the pause is over with that, each told once."""
+        self._releases[node] += 1
+        ended = self._full.pop(node, set())
+        for task_uid in ended:
+            self._nodes.get(task_uid, {}).pop(node, None)
+        return ended
 
     def pause(self, task_uid: str, seconds: float, because: Refusal) -> None:
         """The task waits so long at least; its status says so, hence a restart of the operator shortens nothing."""

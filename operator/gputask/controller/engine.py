@@ -367,6 +367,9 @@ class Engine:
             if new is not None:
                 self.metrics.reservations.labels(new.state.value).inc()
                 self._dirty.mark(task=new.task_uid)
+        if before.keys() - after.keys():
+            for uid in self.backoff.released_on(node):
+                self._dirty.mark(task=uid)
         if gpunode is not None:
             self.store.put_gpunode(gpunode)
         elif node in self.store.gpunodes:

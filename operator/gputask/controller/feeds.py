@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from gputask.controller.handlers import KopfWatch
 from gputask.controller.store import Store
@@ -22,6 +23,8 @@ from gputask.ledger.pods import Manifest, uid_of
 log = logging.getLogger(__name__)
 
 RESYNC_SECONDS = 60.0
+QUIET_SECONDS = 1.0
+"""So long after the last object of a list of Kopf's the list is taken to be through."""
 
 
 class Feeds:
@@ -70,9 +73,10 @@ class Feeds:
         )
         self._kopf = KopfWatch(
             client.connection,
-            on_task=_changed(store.put_task, store.drop_task),
-            on_node=_changed(store.put_node, store.drop_node),
+            on_task=self._changed(store.put_task, store.drop_task),
+            on_node=self._changed(store.put_node, store.drop_node),
         )
+        self._listed = asyncio.Event()
 
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Returns when the store shows the cluster as it was after this call (protocol line 18)."""
@@ -105,11 +109,30 @@ class Feeds:
 
     async def _keep_in_sync(self) -> None:
         while True:
-            await asyncio.sleep(RESYNC_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RESYNC_SECONDS):
+                    await self._after_a_list()
             try:
                 await self.resync()
             except KubeError as error:
                 log.warning("resync: %s", error)
+
+    async def _after_a_list(self) -> None:
+        """Until Kopf has listed again: its watch had a gap, in which something may have been deleted (B99)."""
+        await self._listed.wait()
+        while self._listed.is_set():
+            self._listed.clear()
+            await asyncio.sleep(QUIET_SECONDS)
+
+    def _changed(
+        self, put: Callable[[Manifest], None], drop: Callable[[Manifest], None]
+    ) -> Callable[[str | None, Manifest], None]:
+        def changed(kind: str | None, manifest: Manifest) -> None:
+            if kind is None:
+                self._listed.set()
+            (drop if kind == "DELETED" else put)(manifest)
+
+        return changed
 
     async def _compare(
         self,
@@ -143,9 +166,3 @@ def _then(put: Callable[[Manifest], None], tell: Callable[[], None]) -> Callable
         tell()
 
     return both
-
-
-def _changed(
-    put: Callable[[Manifest], None], drop: Callable[[Manifest], None]
-) -> Callable[[str | None, Manifest], None]:
-    return lambda kind, manifest: drop(manifest) if kind == "DELETED" else put(manifest)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,13 @@ import aiohttp
 import kopf
 
 from gputask.api import names
+from gputask.controller.forgiving import Backoffs, Forgiving
 from gputask.kube.config import Connection
+from gputask.kube.resources import NODES
 from gputask.ledger.pods import Manifest
+
+LEAVE_SECONDS = 10.0
+"""So long Kopf may take to stop. If it is stuck in a fault of its own, we end without it."""
 
 Changed = Callable[[str | None, Manifest], None]
 """Gets the type of an event (None for an object found when the watch began) and the object."""
@@ -58,11 +64,12 @@ class KopfWatch:
             await asyncio.shield(ended)
         finally:
             self._stop.set()
-            await asyncio.to_thread(thread.join)
+            await asyncio.to_thread(thread.join, LEAVE_SECONDS)
 
     async def _operator(self, loop: asyncio.AbstractEventLoop) -> None:
         settings = kopf.OperatorSettings()
         settings.posting.enabled = False  # Events are ours, and aggregated
+        settings.networking.error_backoffs = Backoffs()  # else Kopf ends after 54 s of 5xx
         settings.process.ultimate_exiting_timeout = None  # it would kill the whole process, which is not its own
         await kopf.operator(
             registry=self._registry(loop),
@@ -99,7 +106,9 @@ def _session(connection: Connection) -> kopf.AiohttpSession:
     authorization = connection.authorization()
     headers = {**connection.headers, **({"Authorization": authorization} if authorization else {})}
     session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True), headers=headers
+        connector=aiohttp.TCPConnector(limit=0, ssl=connection.ssl or True),
+        headers=headers,
+        middlewares=(Forgiving(names.GPUTASK_PLURAL, NODES.plural, clock=time.monotonic),),
     )
     return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from gputask.api.conditions import ReservedReason
 from gputask.controller import pods
@@ -28,6 +29,14 @@ from gputask.translate.nodes import extended_resources
 from gputask.translate.podspec import SpecError
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """When an admission began, and how often something had been released on its node by then."""
+
+    at: float
+    releases: int
 
 
 class Placements:
@@ -85,14 +94,14 @@ class Placements:
         )
         admitted = self._admission.begin(placement)
         self._changed(decision.task.uid, decision.node)
-        started = self._clock()
-        admitted.add_done_callback(lambda task: self._ended(decision, task, started))
+        begun = _Begun(self._clock(), self._backoff.releases_on(decision.node))
+        admitted.add_done_callback(lambda task: self._ended(decision, task, begun))
 
-    def _ended(self, decision: Decision, admitted: asyncio.Task[Outcome], started: float) -> None:
+    def _ended(self, decision: Decision, admitted: asyncio.Task[Outcome], begun: _Begun) -> None:
         uid, node = decision.task.uid, decision.node
         try:
             if not admitted.cancelled():
-                self._draw(decision, admitted.result(), started)
+                self._draw(decision, admitted.result(), begun)
         except Exception:
             log.exception("admission of %s failed", decision.task.key)
             self._metrics.errors.labels("admission").inc()
@@ -100,13 +109,13 @@ class Placements:
         finally:
             self._changed(uid, node)
 
-    def _draw(self, decision: Decision, outcome: Outcome, started: float) -> None:
+    def _draw(self, decision: Decision, outcome: Outcome, begun: _Begun) -> None:
         uid, task = decision.task.uid, self._store.tasks.get(decision.task.uid)
         self._metrics.admissions.labels(outcome.kind.value).inc()
         match outcome.kind:
             case Kind.BOUND:
                 self._backoff.forget(uid)
-                self._metrics.bind_seconds.observe(self._clock() - started)
+                self._metrics.bind_seconds.observe(self._clock() - begun.at)
                 if task is not None:
                     self._say_bound(task, decision)
             case Kind.POD_REFUSED:
@@ -117,7 +126,8 @@ class Placements:
                 self._pause(task, uid, Refusal(ReservedReason.BACK_OFF, outcome.message))
             case Kind.NO_ROOM:
                 # The ledger knew better than the snapshot. Elsewhere the task may start at once.
-                self._backoff.refuse_on(uid, decision.node, Refusal(ReservedReason.BACK_OFF, outcome.message))
+                refusal = Refusal(ReservedReason.BACK_OFF, outcome.message)
+                self._backoff.no_room_on(uid, decision.node, refusal, since=begun.releases)
             case Kind.CLAIM_LOST | Kind.TASK_GONE | Kind.POD_GONE | Kind.POD_ELSEWHERE:
                 pass  # whatever made it so is on its way to the store
 
