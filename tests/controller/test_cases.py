@@ -91,10 +91,12 @@ async def test_v30_sixteen_at_once_on_four_cards_run_two_on_each() -> None:
 
 async def test_v27_waiting_tasks_start_by_priority_and_then_by_age() -> None:
     async with operated(gpu_node(cards={"card-a": {"gpuMemoryMB": 8192}}), speed=100) as world:
-        await world.apply(task("first", variants=[on_device(gpuMemoryMB=8192)]))
+        await world.apply(task("first", preemptionPolicy="Never", variants=[on_device(gpuMemoryMB=8192)]))
         await world.reaches("first", "Running")
         for name, priority in (("t1", 100), ("t2", 300), ("t3", 300)):
-            await world.apply(task(name, priority=priority, variants=[on_device(gpuMemoryMB=8192)]))
+            await world.apply(
+                task(name, priority=priority, preemptionPolicy="Never", variants=[on_device(gpuMemoryMB=8192)])
+            )
             await world.says(name, "Reserved", "False")
         older, younger = await by_age(world, "t2", "t3")
         done = "first"

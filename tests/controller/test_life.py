@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from gputask.api.times import epoch
@@ -151,6 +152,7 @@ async def test_v34_a_refused_bind_pauses_its_task_which_then_evicts_nobody_and_f
         wants = [on_device(gpuMemoryMB=8000)]
         await world.apply(task("x", priority=100, variants=wants), task("y", variants=wants, sim={"runs": "40"}))
         await world.reaches("y", "Running")
+        await asyncio.sleep(0.3)  # other texts of its status are written meanwhile
         bound = await world.condition("x", "Bound")
         assert (bound["status"], bound["reason"]) == ("False", "BindRefused")
         assert "policy: not on this card" in (await world.condition("x", "Reserved"))["message"]

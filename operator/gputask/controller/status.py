@@ -157,6 +157,9 @@ def _bound(view: View) -> Condition:
         return Condition(TaskCondition.BOUND, True, BoundReason.LEASED, f"its holder may use it on {view.entry.node}")
     if view.entry is not None and _is_bound(view):
         return Condition(TaskCondition.BOUND, True, BoundReason.BOUND, f"to {view.entry.node}")
+    for condition in (view.task.get("status") or {}).get("conditions") or ():
+        if view.entry is None and condition["reason"] == BoundReason.BIND_REFUSED:  # until the next attempt
+            return Condition(TaskCondition.BOUND, False, BoundReason.BIND_REFUSED, condition["message"])
     return Condition(TaskCondition.BOUND, False, BoundReason.NOT_BOUND)
 
 
