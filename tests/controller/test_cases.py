@@ -6,7 +6,10 @@ import pytest
 
 from gputask.kube.resources import GPUTASKS, NODES, PODS
 from gputask.local.api import Request
+from gputask.local.store import decode
+from support.afterwards import all_is_well
 from support.controller import on_device, task, variant
+from support.faults import Faults, binds, lose_reply, refuse, task_statuses
 from support.local import eventually
 from support.operator import World, gpu_node, operated
 
@@ -160,6 +163,54 @@ async def test_v31_a_pod_deleted_between_decision_and_bind_leaves_nothing_reserv
         assert set(await world.ledger("n1")) == {"x"}
         await world.delete(GPUTASKS, "x")
         await world.ledger_is("n1", ())
+
+
+def claims(request: Request) -> bool:
+    """The write that says which pod may run for a task (protocol line 3)."""
+    return task_statuses(request) and bool(decode(request.body)["status"].get("reservation"))
+
+
+async def test_v26_a_claim_that_is_answered_with_500_ten_times_holds_nothing_meanwhile_and_then_reserves_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gputask.ledger.claims.TRIES", 3)  # then the task pauses, and is planned anew
+    monkeypatch.setattr("gputask.controller.backoff.FIRST_SECONDS", 0.1)
+    async with operated(gpu_node(cards={"a": {"gpuMemoryMB": 8000}})) as world:
+        rule = Faults(world.cluster).on(claims, refuse(500, "InternalError"), times=10)
+        await world.apply(task("t", variants=[on_device(gpuMemoryMB=8000)]))
+        await world.reaches("t", "Running")
+        assert len(rule.met) == 10
+        claimed = False
+        entries = []
+        for _, _, kind, version in world.cluster.store.history:
+            status = version.get("status") or {}
+            if kind == "GpuTask":
+                claimed = claimed or bool(status.get("reservation"))
+                assert claimed or status.get("phase", "Pending") == "Pending"
+            elif kind == "GpuNode":
+                assert claimed or not status.get("reservations")
+                entries += [uid for uid in status.get("reservations") or {} if uid not in entries]
+        assert len(entries) == 1
+        assert booked(dict(await world.ledger("n1")), "gpuMemoryMB/a") == 8000
+        await all_is_well(world)
+
+
+async def test_v32_a_bind_that_took_effect_and_whose_reply_was_lost_is_success_for_the_same_pod_and_devices() -> None:
+    async with operated(gpu_node(cards={"a": {"gpuSlot": 1}, "b": {"gpuSlot": 1}})) as world:
+        rule = Faults(world.cluster).on(binds, lose_reply, times=1)
+        await world.apply(task("t", variants=[on_device(gpuSlot=1)]))
+        claim = (await world.reaches("t", "Running"))["reservation"]
+        bound = [
+            obj for _, _, kind, obj in world.cluster.store.history if kind == "Pod" and obj["spec"].get("nodeName")
+        ]
+        assert {pod["metadata"]["uid"] for pod in bound} == {claim["podUID"]}
+        assert {pod["spec"]["nodeName"] for pod in bound} == {claim["node"]} == {"n1"}
+        # The same bind once more, as a client repeats it whose answer was lost.
+        answer = world.cluster.api.handle(rule.met[0])
+        assert answer.status == 409
+        await all_is_well(world)
+        assert (await world.ledger("n1"))["t"]["devices"] == claim["devices"]
+        assert (await world.status("t"))["reservation"] == claim
 
 
 async def test_b113_a_withdrawn_declaration_admits_nothing_and_touches_nobody() -> None:

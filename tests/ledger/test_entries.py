@@ -82,6 +82,14 @@ def test_what_does_not_fit_says_which_pool_is_short(asked: Entry, why: str) -> N
     assert ledger(running).fits(asked) == why
 
 
+def test_b34_who_is_on_a_label_that_was_lost_takes_none_of_the_others() -> None:
+    small = replace(OFFER, pools={**OFFER.pools, "port": IndexedPool(("a",))})
+    now = ledger(entry("on-b", labels={"port": ("b",)}, port=1), resources=small)
+    assert now.occupied("port") == 0
+    assert now.fits(entry("next", labels={"port": ("a",)}, port=1)) is None
+    assert now.fits(entry("next", labels={"port": ("b",)}, port=1)) == "port on n1: there is no label b"
+
+
 def test_b09_tenths_of_a_sum_add_up_to_exactly_one() -> None:
     rng = random.Random(9)
     now = ledger()

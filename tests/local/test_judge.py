@@ -83,6 +83,16 @@ def test_one_label_twice_is_found_though_the_sum_fits():
     assert "booked over capacity" in rules([RIGHT[0], ("ADDED", "GpuNode", ledger(p1=ENTRY, p2=other))])
 
 
+def test_b34_who_is_on_a_label_that_was_lost_takes_none_of_the_others_and_nobody_else_gets_it():
+    small = copy.deepcopy(NODE)
+    small["metadata"]["annotations"]["gputask.dev/resources"] = "{seats: '[a]'}"
+    on_b = {"amounts": {"seats": "1"}, "labels": {"seats": ["b"]}, "devices": []}
+    on_a = {**on_b, "labels": {"seats": ["a"]}}
+    before = [RIGHT[0], ("ADDED", "GpuNode", ledger(p1=on_b)), ("MODIFIED", "Node", small)]
+    assert rules([*before, ("MODIFIED", "GpuNode", ledger(p1=on_b, p2=on_a))]) == []
+    assert rules([*before, ("MODIFIED", "GpuNode", ledger(p2=on_b))]) == ["booked over capacity"]
+
+
 def test_declarations_are_read_by_the_judge_itself():
     pools = {key: str(capacity) for key, (capacity, _) in declared(NODE).items()}
     assert pools == {

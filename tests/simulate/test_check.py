@@ -99,6 +99,21 @@ def test_a_label_given_twice_or_never_declared_or_missing(second: Allocation, ru
     assert set(found) == {(rule, "default/b")}
 
 
+def test_b34_who_is_on_a_label_that_was_lost_takes_none_of_the_others():
+    small = NodeVersion(node("n1", lic=["x"]).node, at=1000)
+    found = rules(
+        [node("n1", lic=["x", "y"]), small],
+        [task("a", variant(lic=1)), task("b", variant(lic=1), at=1)],
+        *start("a"),
+        bound(0, "a", "n1", allocation(labels={"lic": ["y"]}, lic=1)),
+        joined(1000, "n1"),
+        submitted(1000, "b"),
+        Pass(1000, ()),
+        bound(1000, "b", "n1", allocation(labels={"lic": ["x"]}, lic=1)),
+    )
+    assert found == []
+
+
 def test_fractions_of_one_label_up_to_a_whole_are_right_and_more_is_not():
     half = allocation(labels={"lic": ["x"]}, lic="0.5")
     tasks = [task(name, variant(lic="0.5")) for name in "abc"]

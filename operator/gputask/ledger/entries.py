@@ -136,6 +136,14 @@ class NodeLedger:
                 used.update(dict(entry.allocation.label_units(key)))
         return used
 
+    def occupied(self, key: str) -> int:
+        """The same of what is there now: who is on a label that was lost takes none of the others (B34)."""
+        pool = self.resources.pool(key)
+        if not isinstance(pool, IndexedPool):
+            return self.used(key)
+        used = self.used_labels(key)
+        return sum(used[label] for label in pool.labels)
+
     # --- whether one more fits (protocol line 5) ---
 
     def fits(self, entry: Entry, rank: Rank = LAST) -> str | None:
@@ -199,7 +207,7 @@ class NodeLedger:
             return f"how much {key} {self.name} has is not known"
         else:
             capacity = pool.capacity
-        free = max(0, capacity - self.used(key) - self.foreign.get(key, 0))
+        free = max(0, capacity - self.occupied(key) - self.foreign.get(key, 0))
         if amount > free:
             return f"{key} on {self.name}: asked {format_amount(amount)}, free {format_amount(free)}"
         return self._label_conflict(asked, key, pool) if isinstance(pool, IndexedPool) else None

@@ -22,7 +22,7 @@ def summary(ledger: NodeLedger) -> dict[str, str]:
     for name, key, pool in pools:
         taken = ledger.used(key)
         used[name] = used.get(name, 0) + taken
-        free[name] = free.get(name, 0) + max(0, pool.capacity - taken)
+        free[name] = free.get(name, 0) + max(0, pool.capacity - ledger.occupied(key))
         if isinstance(pool, UnknownPool):
             unknown.add(name)
     free_texts = {name: "unknown" if name in unknown else format_amount(units) for name, units in free.items()}

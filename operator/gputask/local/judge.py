@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from gputask.local.judge_holds import eviction_rules, hold_rules
 from gputask.local.judge_leases import ledger_rules
 from gputask.local.judge_leftovers import leftovers
-from gputask.local.judge_room import declared, overfull
+from gputask.local.judge_room import declared, overfull, unknown_labels
 from gputask.local.judge_tasks import task_rules
 from gputask.local.judge_world import TASK_UID, TERMINAL, Change, Finding, Object, Said, World, is_alive
 
@@ -70,7 +70,8 @@ def _gpunode(world: World, verb: str, gpunode: Object) -> Said:
     admitted = sorted(after.keys() - before.keys())
     for uid in admitted:
         for key in after[uid].get("amounts", {}):
-            for short in overfull(world.nodes.get(name, {}), key, after.values()):
+            node = world.nodes.get(name, {})
+            for short in (*overfull(node, key, after.values()), *unknown_labels(node, key, after[uid])):
                 yield "booked over capacity", f"{name} {short}"
     yield from hold_rules(world, name, holds, admitted)
     if verb == "DELETED":

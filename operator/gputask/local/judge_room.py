@@ -16,21 +16,35 @@ _BYTES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 1
 
 
 def overfull(node: Object, key: str, claims: Iterable[Object]) -> Iterator[str]:
-    """How claims (entries, or room that is kept) on one pool of a node are more than it has; nothing if they fit."""
+    """How claims (entries, or room that is kept) on one pool of a node are more than it has; nothing if they fit.
+
+    A label that the node has lost is no part of it: who is on it takes none of the others.
+    """
     capacity, labels = declared(node).get(key, (Decimal(0), None))
     total = Decimal(0)
     by_label: dict[str, Decimal] = defaultdict(Decimal)
     for claim in claims:
         amount = Decimal(claim.get("amounts", {}).get(key, "0"))
-        total += amount
         for label in claim.get("labels", {}).get(key, ()):
-            by_label[label] += min(amount, Decimal(1))
-            amount -= min(amount, Decimal(1))
+            part = min(amount, Decimal(1))
+            amount -= part
+            if labels is None or label in labels:
+                by_label[label] += part
+                total += part
+        total += amount
     if total > capacity:
         yield f"{key}: {total} of {capacity}"
     for label, taken in by_label.items():
-        if taken > 1 or (labels is not None and label not in labels):
+        if taken > 1:
             yield f"{key}: label {label} taken {taken} times"
+
+
+def unknown_labels(node: Object, key: str, entry: Object) -> Iterator[str]:
+    """The labels of an entry that its node does not have."""
+    _, labels = declared(node).get(key, (Decimal(0), None))
+    for label in entry.get("labels", {}).get(key, ()):
+        if labels is not None and label not in labels:
+            yield f"{key}: there is no label {label}"
 
 
 def declared(node: Object) -> dict[str, tuple[Decimal, frozenset[str] | None]]:

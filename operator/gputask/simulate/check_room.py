@@ -96,6 +96,8 @@ class Room:
         for key, units in allocation.amounts.items():
             pool = self._pool(key)
             used = self._used[key] + self._foreign[key]
+            if isinstance(pool, IndexedPool):  # who is on a label that was lost takes none of the others
+                used = sum(self._labels[key][label] for label in pool.labels) + self._foreign[key]
             if pool is None or isinstance(pool, UnknownPool):
                 if key != PODS:
                     yield "capacity", f"{key} is not known here, yet {format_amount(units)} of it were given"
