@@ -123,7 +123,7 @@ async def test_b61_a_device_that_is_well_again_is_offered_again_and_its_neighbou
         await declares(world, devices=cards(b=health))
         assert (await summary(world))["devices"] == "1/2"
         await world.apply(task("two", variants=[on_device(count=2, gpuSlot=1)]))
-        await world.waits_for("two", "gpuSlot")
+        await world.waits_for("two", "asks 2 such devices; the most on one node is 1")
         await all_is_well(world)
         assert set(await world.ledger("n1")) == {"one"}
         await declares(world, devices=cards())
