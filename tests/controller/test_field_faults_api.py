@@ -124,12 +124,7 @@ async def test_b48_a_fraction_of_an_extended_resource_is_refused_by_field_before
         said = await world.says("both", "Accepted", "False")
         assert "spec.template.spec.containers" in said["message"]
         assert "example.com/gpu" in said["message"]
-        line = "on n1 spec.variants[0].resources[example.com/gpu]: 0.5 is not whole"
-
-        async def told() -> bool:
-            return line in (await world.condition("extended", "Reserved")).get("message", "")
-
-        await eventually(told)
+        await world.waits_for("extended", "on n1 spec.variants[0].resources[example.com/gpu]: 0.5 is not whole")
         await world.reaches("ours", "Running")
         await world.reaches("ours-too", "Running")
         amounts = [entry["amounts"]["gpu"] for entry in (await world.ledger("n1")).values()]
@@ -196,7 +191,7 @@ async def test_b67_a_pod_that_bears_our_marks_is_not_ours_and_counts_as_foreign_
         assert set(await world.ledger("n1")) == {"t"}
         # Of 8 cpus t has one and the strangers six. Of the device they have nothing.
         await world.apply(task("two", variants=[variant(cpu=2)]))
-        assert "cpu" in (await world.says("two", "Reserved", "False"))["message"]
+        await world.waits_for("two", "cpu")
         await world.apply(task("one", variants=[on_device(gpuMemoryMB=4000)], priority=1))
         await world.reaches("one", "Running")
         await all_is_well(world, excused=FORGED)
@@ -209,7 +204,7 @@ async def test_b67_a_pod_that_somebody_put_on_a_node_past_us_counts_there() -> N
         (text,) = await told_of(world, "past-us")
         assert "scheduler gputask-direct" in text
         await world.apply(task("six", variants=[variant(cpu=6)]))
-        assert "cpu" in (await world.says("six", "Reserved", "False"))["message"]
+        await world.waits_for("six", "cpu")
         await world.apply(task("five", variants=[variant(cpu=5)], priority=1))
         await world.reaches("five", "Running")
         assert set(await world.ledger("n1")) == {"five"}

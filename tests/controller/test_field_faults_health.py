@@ -61,7 +61,7 @@ async def test_b34_of_a_sum_that_shrank_under_its_users_nobody_is_touched_and_th
             await declares(world, resources={"gpu": 3})
             await world.apply(task("g", variants=ONE_GPU, priority=1, preemptionPolicy="Never"), task("k"))
             await world.reaches("k", "Running")
-            await waits_for_gpu(world, "g")
+            await world.waits_for("g", "gpu")
             assert "gpu=0" in (await summary(world))["free"]
             assert await pod_uids(world, *RUNNING) == before
             await all_is_well(world)
@@ -70,17 +70,11 @@ async def test_b34_of_a_sum_that_shrank_under_its_users_nobody_is_touched_and_th
             await ends(world, "r1")
             await world.ledger_is("n1", ("r2", "r3", "r4", "k"))  # three of three
             await all_is_well(world)
-            await waits_for_gpu(world, "g")
+            await world.waits_for("g", "gpu")
             await ends(world, "r2")
             await world.reaches("g", "Running")  # two of three, and g
             assert await pod_uids(world, "r3", "r4") == before[2:]
             await all_is_well(world)
-
-
-async def waits_for_gpu(world: World, name: str) -> None:
-    said = await world.says(name, "Reserved", "False")
-    assert "gpu" in said["message"]
-    assert (await world.status(name))["phase"] == "Pending"
 
 
 async def summary(world: World) -> Object:
@@ -98,7 +92,7 @@ async def test_b34_a_label_that_was_lost_under_its_user_leaves_the_others_usable
         await declares(world, resources={"gpu": ["a", "b", "c"]})
         await world.apply(task("g", variants=ONE_GPU, priority=1, preemptionPolicy="Never"), task("k"))
         await world.reaches("k", "Running")
-        await waits_for_gpu(world, "g")
+        await world.waits_for("g", "gpu")
         await ends(world, on["a"])
         await world.reaches("g", "Running")
         entries = await world.ledger("n1")
@@ -129,7 +123,7 @@ async def test_b61_a_device_that_is_well_again_is_offered_again_and_its_neighbou
         await declares(world, devices=cards(b=health))
         assert (await summary(world))["devices"] == "1/2"
         await world.apply(task("two", variants=[on_device(count=2, gpuSlot=1)]))
-        await world.says("two", "Reserved", "False")
+        await world.waits_for("two", "asks 2 such devices; the most on one node is 1")
         await all_is_well(world)
         assert set(await world.ledger("n1")) == {"one"}
         await declares(world, devices=cards())
@@ -152,7 +146,7 @@ async def test_b61_who_runs_on_the_device_that_fell_ill_runs_on_and_stays_booked
         await world.apply(task("both", variants=[on_device(count=2, gpuSlot=1)]))
         await world.reaches("both", "Running")
         await world.apply(task("more", variants=[on_device(gpuSlot=1)]))
-        await world.says("more", "Reserved", "False")
+        await world.waits_for("more", "gpuSlot")
         await all_is_well(world)
 
 
@@ -196,7 +190,7 @@ async def follows_the_uuid(world: World, before: list[str]) -> None:
     await world.apply(task("zero", variants=[variant(cpu=1, gpuMemoryMB__0=8000)]))
     assert (await world.reaches("zero", "Running"))["reservation"]["devices"] == ["b"]
     await world.apply(task("too-much", variants=[on_device(gpuMemoryMB=4001)], preemptionPolicy="Never"))
-    await world.says("too-much", "Reserved", "False")
+    await world.waits_for("too-much", "gpuMemoryMB")
     await world.apply(task("one", variants=[variant(cpu=1, gpuMemoryMB__1=4000)], priority=1))
     assert (await world.reaches("one", "Running"))["reservation"]["devices"] == ["a"]
     await all_is_well(world)

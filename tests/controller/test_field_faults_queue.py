@@ -34,7 +34,7 @@ async def test_b25_who_has_waited_for_ten_minutes_starts_as_soon_as_there_is_roo
         await world.apply(task("a", variants=WHOLE, sim={"runs": "600"}))
         await world.reaches("a", "Running")
         await world.apply(task("b", variants=WHOLE))
-        await world.says("b", "Reserved", "False")
+        await world.waits_for("b", "gpuMemoryMB")
         await world.reaches("a", "Succeeded")
         await bound_within_five_seconds(world, "b")
         await all_is_well(world)

@@ -134,6 +134,16 @@ class World:
         found: Object = await eventually(there)
         return found
 
+    async def waits_for(self, name: str, what: str) -> None:
+        """Once a task that waits says so with this in its message: a resource that is short, for one."""
+
+        async def told() -> bool:
+            said = await self.condition(name, "Reserved")
+            return said.get("status") == "False" and what in said["message"]
+
+        await eventually(told)
+        assert (await self.status(name))["phase"] == "Pending"
+
     async def ledger(self, node: str) -> Mapping[str, Object]:
         """The entries of a node by the name of their task."""
         try:
