@@ -34,6 +34,10 @@ def peak_mib() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
+def tell(report: Path, found: dict[str, object]) -> None:
+    report.write_text(json.dumps(found))
+
+
 async def _run(kubeconfig: Path, report: Path) -> None:
     blocks: list[tuple[float, float]] = []
     listening = asyncio.create_task(_listen(blocks))
@@ -41,7 +45,7 @@ async def _run(kubeconfig: Path, report: Path) -> None:
         await app.run(connect(kubeconfig=kubeconfig), host="127.0.0.1", port=0)
     finally:
         listening.cancel()
-        report.write_text(json.dumps({"blocks": blocks, "mib": peak_mib()}))
+        tell(report, {"blocks": blocks, "mib": peak_mib()})
 
 
 if __name__ == "__main__":

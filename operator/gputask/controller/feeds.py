@@ -1,7 +1,7 @@
 """What feeds the store: Kopf for GpuTasks and nodes, informers for GpuNodes and pods, and lists that close the gaps.
 
-Kopf tells nobody when its first list is through, and after a gap in its watch it does not tell what was deleted
-meanwhile. So both are read by a list of our own at the start, after Kopf has begun, and again from time to time.
+After a gap in its watch Kopf does not tell what was deleted meanwhile. So both are read by a list of our own from time
+to time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from gputask.controller.handlers import KopfWatch
+from gputask.controller.handlers import KopfWatch, Sink
 from gputask.controller.store import Store
 from gputask.kube.client import Client
 from gputask.kube.errors import KubeError, NotFound
@@ -23,8 +23,6 @@ from gputask.ledger.pods import Manifest, uid_of
 log = logging.getLogger(__name__)
 
 RESYNC_SECONDS = 60.0
-QUIET_SECONDS = 1.0
-"""So long after the last object of a list of Kopf's the list is taken to be through."""
 
 
 class Feeds:
@@ -71,12 +69,10 @@ class Feeds:
             on_update=lambda _, new: store.put_namespace(new),
             on_delete=store.drop_namespace,
         )
-        self._kopf = KopfWatch(
-            client.connection,
-            on_task=self._changed(store.put_task, store.drop_task),
-            on_node=self._changed(store.put_node, store.drop_node),
-        )
         self._listed = asyncio.Event()
+        self._tasks = Sink(store.put_task, store.drop_task, self._listed.set)
+        self._nodes = Sink(store.put_node, store.drop_node, self._listed.set)
+        self._kopf = KopfWatch(client.connection, tasks=self._tasks, nodes=self._nodes)
 
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Returns when the store shows the cluster as it was after this call (protocol line 18)."""
@@ -86,8 +82,8 @@ class Feeds:
             group.create_task(informer.run())
             await informer.synced.wait()
         group.create_task(self._kopf.run())
-        await self._kopf.started.wait()
-        await self.resync()
+        await self._tasks.listed.wait()
+        await self._nodes.listed.wait()
         group.create_task(self._keep_in_sync())
 
     async def refresh(self) -> None:
@@ -120,19 +116,7 @@ class Feeds:
     async def _after_a_list(self) -> None:
         """Until Kopf has listed again: its watch had a gap, in which something may have been deleted (B99)."""
         await self._listed.wait()
-        while self._listed.is_set():
-            self._listed.clear()
-            await asyncio.sleep(QUIET_SECONDS)
-
-    def _changed(
-        self, put: Callable[[Manifest], None], drop: Callable[[Manifest], None]
-    ) -> Callable[[str | None, Manifest], None]:
-        def changed(kind: str | None, manifest: Manifest) -> None:
-            if kind is None:
-                self._listed.set()
-            (drop if kind == "DELETED" else put)(manifest)
-
-        return changed
+        self._listed.clear()
 
     async def _compare(
         self,
@@ -142,12 +126,14 @@ class Feeds:
         put: Callable[[Manifest], None],
         drop: Callable[[Manifest], None],
     ) -> None:
-        listing = await self._client.list(resource)
-        present = {uid_of(item): item for item in listing.items}
         have = {uid_of(manifest): manifest for manifest in known.values()}
-        for uid in present.keys() - have.keys():
-            put(present[uid])
-        for uid in have.keys() - present.keys():
+        present = set()
+        async for page in self._client.pages(resource):
+            for item in page.items:
+                present.add(uid_of(item))
+                if uid_of(item) not in have:
+                    put(item)
+        for uid in have.keys() - present:
             if await self._is_gone(resource, have[uid]):  # it may also have been made after the list
                 drop(have[uid])
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from gputask.kube.client import Client, Object
+from gputask.kube.client import PAGE, Client, Object
 from gputask.kube.errors import Gone, KubeError
 from gputask.kube.resources import Resource
 
@@ -54,6 +54,8 @@ class Informer:
         self._on_delete = on_delete
         self._objects: dict[str, Object] = {}
         self._version: str | None = None
+        self._asked = 0
+        """How many lists were asked for by :meth:`refresh`."""
         self._watching: asyncio.Task[None] | None = None
         self.synced = asyncio.Event()
 
@@ -69,7 +71,7 @@ class Informer:
         while True:
             before, since = self._version, clock()
             try:
-                if self._version is None:
+                while self._version is None:
                     await self._relist()
                 await self._watch_until_refreshed()
                 if self._version is None:
@@ -87,6 +89,7 @@ class Informer:
     async def refresh(self) -> None:
         """List again, now: afterwards the copy shows what was stored after this call."""
         self._version = None
+        self._asked += 1
         self.synced.clear()
         if self._watching is not None:
             self._watching.cancel()
@@ -105,14 +108,25 @@ class Informer:
             watching.result()
 
     async def _relist(self) -> None:
-        listing = await self._client.list(self._resource, self._namespace, **self._selectors)
-        present = {item["metadata"]["uid"]: item for item in listing.items}
-        for uid in [uid for uid in self._objects if uid not in present]:
+        asked, present, fresh, version = self._asked, set(), [], ""
+        async for page in self._client.pages(self._resource, self._namespace, **self._selectors):
+            present |= {item["metadata"]["uid"] for item in page.items}
+            fresh += [item for item in page.items if self._is_new(item)]
+            version = page.resource_version
+        # First what is gone: its name may be taken anew by now.
+        for uid in self._objects.keys() - present:
             self._on_delete(self._objects.pop(uid))
-        for item in listing.items:
+        for number, item in enumerate(fresh, 1):
             self._store(item)
-        self._version = listing.resource_version
-        self.synced.set()
+            if number % PAGE == 0:
+                await asyncio.sleep(0)
+        if self._asked == asked:  # else somebody wants a list that begins after this one began
+            self._version = version
+            self.synced.set()
+
+    def _is_new(self, item: Object) -> bool:
+        known = self._objects.get(item["metadata"]["uid"])
+        return known is None or known["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]
 
     async def _watch(self) -> None:
         assert self._version is not None
