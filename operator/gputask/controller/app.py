@@ -8,7 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from gputask.controller import health, preflight
+from gputask.controller import garbage, health, preflight
 from gputask.controller.election import Election, LeaderOnly, Lease, always, own_identity
 from gputask.controller.engine import Elect, Engine
 from gputask.controller.metrics import Counting, Metrics
@@ -76,12 +76,14 @@ async def run(
 
     :raises OperatorFailedError: it stopped by itself.
     """
+    garbage.calm()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with operating(connection, host=host, port=port, lease=lease, max_waiting=max_waiting) as engine:
         log.info("metrics and health at %s:%s", host, port)
         await engine.warm.wait()
+        garbage.settle()
         log.info("synced")
         await stop.wait()
 

@@ -171,7 +171,6 @@ class Engine:
         )
         self.placements = Placements(
             store=self.store,
-            queue=self.queue,
             admission=self.admission,
             ledgers=self.ledgers,
             backoff=self.backoff,

@@ -158,14 +158,14 @@ class Snapshots:
     def _work_of(self, entry: Entry) -> Running:
         """What holds an entry, and whether others may evict it: ours, bound, known, and not refused just now."""
         known, pod = self.queue.known.get(entry.task_uid), self._store.pods.get(entry.pod_uid)
-        task = known.reading.task if known is not None else None
+        terms = known.reading.terms if known is not None else None
         planned = known.reading.planned if known is not None else None
         budgets = self._store.budgets_of(pod) if pod is not None else ()
         leaves, ends = self._leaves(pod)
-        evictable = pod is not None and task is not None and task.spec.preemptible and entry.state is State.BOUND
+        evictable = pod is not None and terms is not None and terms.preemptible and entry.state is State.BOUND
         # Under two budgets every eviction is an error.
         evictable = evictable and len(budgets) < 2 and not self._evictions.is_refused(entry.pod_uid)
-        least = task.spec.min_runtime_seconds if task is not None else 0
+        least = terms.min_runtime_seconds if terms is not None else 0
         return Running(
             task=entry.task,
             uid=entry.pod_uid,
