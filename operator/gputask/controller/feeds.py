@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from gputask.controller.handlers import KopfWatch, Sink
 from gputask.controller.store import Store
+from gputask.controller.trim import trim_node, trim_pod
 from gputask.kube.client import Client
 from gputask.kube.errors import KubeError, NotFound
 from gputask.kube.informer import Informer
@@ -44,6 +45,7 @@ class Feeds:
         self._pods = Informer(
             client,
             PODS,
+            transform=trim_pod,
             on_add=store.put_pod,
             on_update=lambda _, new: store.put_pod(new),
             on_delete=store.drop_pod,
@@ -71,7 +73,7 @@ class Feeds:
         )
         self._listed = asyncio.Event()
         self._tasks = Sink(store.put_task, store.drop_task, self._listed.set)
-        self._nodes = Sink(store.put_node, store.drop_node, self._listed.set)
+        self._nodes = Sink(lambda node: store.put_node(trim_node(node)), store.drop_node, self._listed.set)
         self._kopf = KopfWatch(client.connection, tasks=self._tasks, nodes=self._nodes)
 
     async def start(self, group: asyncio.TaskGroup) -> None:
@@ -100,8 +102,9 @@ class Feeds:
 
         :raises KubeError: not done; to be tried again.
         """
-        await self._compare(GPUTASKS, self._store.tasks, put=self._store.put_task, drop=self._store.drop_task)
-        await self._compare(NODES, self._store.nodes, put=self._store.put_node, drop=self._store.drop_node)
+        await self._compare(GPUTASKS, self._tasks, self._store.tasks, {uid: uid for uid in self._store.tasks})
+        nodes = self._store.nodes
+        await self._compare(NODES, self._nodes, nodes, {uid_of(node): name for name, node in nodes.items()})
 
     async def _keep_in_sync(self) -> None:
         while True:
@@ -119,23 +122,20 @@ class Feeds:
         self._listed.clear()
 
     async def _compare(
-        self,
-        resource: Resource,
-        known: dict[str, Manifest],
-        *,
-        put: Callable[[Manifest], None],
-        drop: Callable[[Manifest], None],
+        self, resource: Resource, sink: Sink, known: Mapping[str, Manifest], keys: Mapping[str, str]
     ) -> None:
-        have = {uid_of(manifest): manifest for manifest in known.values()}
+        """``keys`` are the UIDs that are known, with their keys in ``known``."""
         present = set()
         async for page in self._client.pages(resource):
             for item in page.items:
                 present.add(uid_of(item))
-                if uid_of(item) not in have:
-                    put(item)
-        for uid in have.keys() - present:
-            if await self._is_gone(resource, have[uid]):  # it may also have been made after the list
-                drop(have[uid])
+                if uid_of(item) not in keys:
+                    sink.put(item)
+        for uid in keys.keys() - present:
+            manifest = known.get(keys[uid])
+            # It may also have been made after the list.
+            if manifest is not None and uid_of(manifest) == uid and await self._is_gone(resource, manifest):
+                sink.drop(manifest)
 
     async def _is_gone(self, resource: Resource, manifest: Manifest) -> bool:
         metadata = manifest["metadata"]

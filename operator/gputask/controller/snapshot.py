@@ -14,7 +14,7 @@ from gputask.ledger.assume import Assumed
 from gputask.ledger.claims import claim_of
 from gputask.ledger.entries import Entry, NodeLedger, State
 from gputask.ledger.nodes import NodeLedgers
-from gputask.ledger.pods import Manifest, is_terminal, is_terminating, literals_of, task_uid_of, uid_of
+from gputask.ledger.pods import Manifest, is_terminal, is_terminating, literals_of, task_uid_of, uid_of, version_of
 from gputask.planner.model import Foreign, Hold, Node, Rank, Running, Snapshot
 from gputask.translate.nodes import planner_node
 from gputask.translate.pods import foreign
@@ -46,7 +46,8 @@ class Snapshots:
         self._evictions = evictions
         self._now = now
         self.nodes: dict[str, Node] = {}
-        self._foreign: dict[str, dict[str, tuple[Manifest, Foreign | None]]] = {}
+        self._foreign: dict[str, dict[str, tuple[str, Foreign | None]]] = {}
+        """By node and pod UID, with the version of the pod."""
         self._committed: tuple[Hold, ...] = ()
         self._freed = False
 
@@ -126,8 +127,8 @@ class Snapshots:
             uid = uid_of(pod)
             if uid in entries:
                 continue
-            kept = before.get(uid)
-            after[uid] = kept if kept is not None and kept[0] is pod else (pod, foreign(pod))
+            kept, version = before.get(uid), version_of(pod)
+            after[uid] = kept if kept is not None and kept[0] == version else (version, foreign(pod))
         self._foreign[name] = after
         return (use for _, use in after.values() if use is not None)
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from gputask.kube.client import PAGE, Client, Object
 from gputask.kube.errors import Gone, KubeError
+from gputask.kube.packed import Packed
 from gputask.kube.resources import Resource
 
 logger = logging.getLogger(__name__)
@@ -27,9 +28,14 @@ OnUpdate = Callable[[Object, Object], None]
 def _ignore(*_: Object) -> None: ...
 
 
+def _all_of_it(new: Object) -> Object:
+    return new
+
+
 class Informer:
     """Callbacks run in the event loop, one after another, and must not block; ``on_update`` gets (old, new).
 
+    ``transform`` makes of each object what is kept of it and what the callbacks get.
     A change missed while the watch was down shows up as its net effect at the next list.
     """
 
@@ -41,6 +47,7 @@ class Informer:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        transform: Callable[[Object], Object] = _all_of_it,
         on_add: OnAdd = _ignore,
         on_update: OnUpdate = _ignore,
         on_delete: OnAdd = _ignore,
@@ -52,7 +59,9 @@ class Informer:
         self._on_add = on_add
         self._on_update = on_update
         self._on_delete = on_delete
-        self._objects: dict[str, Object] = {}
+        self._transform = transform
+        self._objects = Packed()
+        self._versions: dict[str, str] = {}
         self._version: str | None = None
         self._asked = 0
         """How many lists were asked for by :meth:`refresh`."""
@@ -111,11 +120,11 @@ class Informer:
         asked, present, fresh, version = self._asked, set(), [], ""
         async for page in self._client.pages(self._resource, self._namespace, **self._selectors):
             present |= {item["metadata"]["uid"] for item in page.items}
-            fresh += [item for item in page.items if self._is_new(item)]
+            fresh += [self._transform(item) for item in page.items if self._is_new(item)]
             version = page.resource_version
         # First what is gone: its name may be taken anew by now.
         for uid in self._objects.keys() - present:
-            self._on_delete(self._objects.pop(uid))
+            self._drop(uid)
         for number, item in enumerate(fresh, 1):
             self._store(item)
             if number % PAGE == 0:
@@ -125,8 +134,8 @@ class Informer:
             self.synced.set()
 
     def _is_new(self, item: Object) -> bool:
-        known = self._objects.get(item["metadata"]["uid"])
-        return known is None or known["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]
+        version: str = item["metadata"]["resourceVersion"]
+        return self._versions.get(item["metadata"]["uid"]) != version
 
     async def _watch(self) -> None:
         assert self._version is not None
@@ -134,18 +143,24 @@ class Informer:
             self._resource, self._namespace, resource_version=self._version, **self._selectors
         ):
             if event.type == "DELETED":
-                if self._objects.pop(event.object["metadata"]["uid"], None) is not None:
-                    self._on_delete(event.object)
+                self._drop(event.object["metadata"]["uid"], self._transform(event.object))
             elif event.type != "BOOKMARK":
-                self._store(event.object)
+                self._store(self._transform(event.object))
             # Kept event by event: a watch that breaks goes on where it was, and nothing is told twice.
             self._version = event.object["metadata"]["resourceVersion"]
 
     def _store(self, new: Object) -> None:
-        uid = new["metadata"]["uid"]
-        old = self._objects.get(uid)
-        self._objects[uid] = new
-        if old is None:
-            self._on_add(new)
-        elif old["metadata"]["resourceVersion"] != new["metadata"]["resourceVersion"]:
-            self._on_update(old, new)
+        if self._is_new(new):
+            uid, old = new["metadata"]["uid"], self._objects.get(new["metadata"]["uid"])
+            self._objects[uid], self._versions[uid] = new, new["metadata"]["resourceVersion"]
+            if old is None:
+                self._on_add(new)
+            else:
+                self._on_update(old, new)
+
+    def _drop(self, uid: str, last: Object | None = None) -> None:
+        """``last`` is its last state, if that is known."""
+        known = self._objects.pop(uid, None)
+        if known is not None:
+            del self._versions[uid]
+            self._on_delete(last or known)

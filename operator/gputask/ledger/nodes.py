@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
+
+import msgspec
 
 from gputask.kube.client import Client, Object
 from gputask.kube.errors import (
@@ -29,6 +32,9 @@ from gputask.kube.writes import Writes
 from gputask.ledger.changes import Change, Refused
 from gputask.ledger.documents import read_ledger, write_ledger
 from gputask.ledger.entries import Entry, NodeLedger, RoomKept
+
+SUPERSEDED = 64
+"""So many versions that our own writes replaced are known as such."""
 
 TRIES = 8
 """PUTs of one batch before its callers are told that the outcome is unknown."""
@@ -59,10 +65,19 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Version:
-    """One stored version: parsed, and the object that a PUT must send back."""
+    """One stored version: parsed, and as JSON the object that a PUT must send back."""
 
     ledger: NodeLedger
-    gpunode: Object
+    text: bytes
+
+    @classmethod
+    def of(cls, ledger: NodeLedger, gpunode: Object) -> Self:
+        return cls(ledger, msgspec.json.encode(gpunode))
+
+    @property
+    def gpunode(self) -> Object:
+        found: Object = msgspec.json.decode(self.text)
+        return found
 
 
 @dataclass(slots=True)
@@ -72,7 +87,7 @@ class _Home:
     version: _Version | None = None
     waiting: list[_Waiting] = field(default_factory=list)
     writer: asyncio.Task[None] | None = None
-    superseded: deque[str] = field(default_factory=lambda: deque(maxlen=64))
+    superseded: tuple[str, ...] = ()
     """Our own versions that a later PUT of ours replaced: their watch events arrive late and mean nothing."""
 
 
@@ -133,7 +148,7 @@ class NodeLedgers:
         version = gpunode["metadata"]["resourceVersion"]
         if version in home.superseded or (home.version is not None and home.version.ledger.version == version):
             return
-        self._keep(gpunode["metadata"]["name"], _Version(read_ledger(gpunode), gpunode))
+        self._keep(gpunode["metadata"]["name"], _Version.of(read_ledger(gpunode), gpunode))
 
     def drop(self, gpunode: Object) -> None:
         """The GpuNode was seen deleted."""
@@ -242,14 +257,14 @@ class NodeLedgers:
         except NotFound:
             self._keep(node, None)
             return None
-        version = _Version(read_ledger(gpunode), gpunode)
+        version = _Version.of(read_ledger(gpunode), gpunode)
         self._keep(node, version)
         return version
 
     async def _write(self, node: str, home: _Home, before: _Version, ledger: NodeLedger) -> _Version:
         reply = await self._writes.put_ledger(write_ledger(before.gpunode, ledger, now=self._now()))
-        version = _Version(replace(ledger, version=reply["metadata"]["resourceVersion"]), reply)
-        home.superseded.append(before.ledger.version)
+        version = _Version.of(replace(ledger, version=reply["metadata"]["resourceVersion"]), reply)
+        home.superseded = (*home.superseded[1 - SUPERSEDED :], before.ledger.version)
         self._keep(node, version)
         return version
 
