@@ -280,9 +280,11 @@ class Engine:
         self.metrics.leader.set(1)
         try:
             await self._rebuild()
+            await self.loop.once()  # first of all: whoever waits for room does not wait for all that follows
             async with asyncio.TaskGroup() as group:
                 for part in parts:
                     group.create_task(part.run(), name=type(part).__name__)
+                group.create_task(self.dispatch.tell(), name="tell")
                 group.create_task(self._tick())
                 self.synced.set()
         finally:

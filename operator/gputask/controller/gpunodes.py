@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +11,7 @@ from gputask.api.conditions import UNDERSTOOD, NodeCondition
 from gputask.controller.events import Events
 from gputask.controller.store import Store
 from gputask.kube.errors import AlreadyExists, Conflict, NotFound
+from gputask.kube.together import for_each
 from gputask.kube.writes import Writes
 from gputask.ledger.changes import Declare
 from gputask.ledger.entries import NodeLedger
@@ -51,16 +51,14 @@ class GpuNodes:
 
         :raises KubeError: start again.
         """
-        gate = asyncio.Semaphore(AT_ONCE)
 
-        async def prepare(name: str, node: Manifest) -> None:
-            async with gate:
-                if name not in self._store.gpunodes:
-                    await self._create(name)
-                await self._declare(name, node)
+        async def prepare(name: str) -> None:
+            if name not in self._store.gpunodes:
+                await self._create(name)
+            await self._declare(name, nodes[name])
 
         nodes = dict(self._store.nodes)
-        await asyncio.gather(*(prepare(name, node) for name, node in nodes.items()))
+        await for_each(nodes, prepare, at_once=AT_ONCE)
         await self._rebuilder.rebuild(nodes)
 
     async def reconcile(self, name: str) -> None:

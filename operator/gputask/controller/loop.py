@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from gputask.controller.dispatch import Dispatch
+from gputask.controller.dispatch import CHUNK, Dispatch
 from gputask.controller.evictions import Evictions
 from gputask.controller.metrics import Metrics
 from gputask.controller.snapshot import Snapshots
@@ -76,14 +76,18 @@ class SchedulingLoop:
         """Schedule until cancelled. A pass that fails is logged and tried again after the next change (R10)."""
         while True:
             await self._wait()
-            try:
-                await self._dispatch.settle()
-                self._dispatch.changed.clear()
-                await self._pass()
-            except Exception:
-                log.exception("a scheduling pass failed; the next change starts another")
-                self._metrics.errors.labels("pass").inc()
-                self._resume = None
+            await self.once()
+
+    async def once(self) -> None:
+        """One pass on all that is known now."""
+        try:
+            await self._dispatch.settle()
+            self._dispatch.changed.clear()
+            await self._pass()
+        except Exception:
+            log.exception("a scheduling pass failed; the next change starts another")
+            self._metrics.errors.labels("pass").inc()
+            self._resume = None
 
     async def _wait(self) -> None:
         """Until something changed, or for so long as a pass can go without."""
@@ -118,8 +122,10 @@ class SchedulingLoop:
             if decision.action is not Action.HOLD and self._still_waits(decision):
                 (self._start if decision.action is Action.PLACE else self._evictions.begin)(decision)
         self._evictions.given_up(snapshot, plan)
-        for uid in self._verdicts.record(plan):
+        for number, uid in enumerate(self._verdicts.record(plan), 1):
             self._tell(uid)
+            if number % CHUNK == 0:
+                await asyncio.sleep(0)
         self._metrics.set_queue(self._verdicts.counts(self._snapshots.queue.waiting))
 
     def _report(self, faults: Sequence[str]) -> None:

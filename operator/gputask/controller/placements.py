@@ -69,9 +69,9 @@ class Placements:
         manifest = self._store.tasks[decision.task.uid]
         node = self._store.nodes[decision.node]
         literals = Literals(decision.node, decision.variant, decision.variant_index, decision.allocation)
+        task = read_task(manifest)  # it can be read: what could not be is not planned
 
         def build(attempt: int) -> Manifest:
-            task = read_task(manifest)  # it can be read: what could not be is not planned
             return pods.manifest(task, attempt=attempt, literals=literals, extended=extended_resources(node))
 
         attempt = next_attempt(manifest)
