@@ -78,12 +78,12 @@ class Feeds:
 
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Returns when the store shows the cluster as it was after this call (protocol line 18)."""
+        group.create_task(self._kopf.run())  # it takes a while until it lists
         group.create_task(self._gpunodes.run())
         await self._gpunodes.synced.wait()  # first: every pod that the ledgers name is then in the later list
         for informer in (self._pods, self._priority_classes, self._budgets, self._namespaces):
             group.create_task(informer.run())
             await informer.synced.wait()
-        group.create_task(self._kopf.run())
         await self._tasks.listed.wait()
         await self._nodes.listed.wait()
         group.create_task(self._keep_in_sync())

@@ -76,6 +76,12 @@ class Known:
     planned: model.Task | None = None
 
 
+def _without_reports(manifest: Manifest) -> Manifest:
+    """All that decides what a task is: of its status only the resolved priority."""
+    priority = (manifest.get("status") or {}).get("priority")
+    return {**manifest, "status": {} if priority is None else {"priority": priority}}
+
+
 class TaskQueue:
     """All tasks, by UID. ``waiting`` is what goes into the snapshot."""
 
@@ -137,7 +143,7 @@ class TaskQueue:
         if before is not None:
             self._backoff.forget(uid)  # the user changed something: try at once
         try:
-            task = read_task(manifest)
+            task = read_task(_without_reports(manifest))
             name = task.spec.priority_class_name
             if name is not None and task.status.priority is None:
                 if name not in self._store.priority_classes:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from gputask.kube.client import PAGE, Client, Object
+from gputask.kube.client import Client, Object
 from gputask.kube.errors import Gone, KubeError
 from gputask.kube.packed import Packed
 from gputask.kube.resources import Resource
@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 30.0
+SLICE = 100
+"""So many objects of a list are told of before the event loop gets its turn."""
 
 OnAdd = Callable[[Object], None]
 OnUpdate = Callable[[Object, Object], None]
@@ -127,7 +129,7 @@ class Informer:
             self._drop(uid)
         for number, item in enumerate(fresh, 1):
             self._store(item)
-            if number % PAGE == 0:
+            if number % SLICE == 0:
                 await asyncio.sleep(0)
         if self._asked == asked:  # else somebody wants a list that begins after this one began
             self._version = version

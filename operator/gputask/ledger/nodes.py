@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 import msgspec
 
@@ -69,10 +68,6 @@ class _Version:
 
     ledger: NodeLedger
     text: bytes
-
-    @classmethod
-    def of(cls, ledger: NodeLedger, gpunode: Object) -> Self:
-        return cls(ledger, msgspec.json.encode(gpunode))
 
     @property
     def gpunode(self) -> Object:
@@ -148,14 +143,14 @@ class NodeLedgers:
         version = gpunode["metadata"]["resourceVersion"]
         if version in home.superseded or (home.version is not None and home.version.ledger.version == version):
             return
-        self._keep(gpunode["metadata"]["name"], _Version.of(read_ledger(gpunode), gpunode))
+        self._keep(gpunode["metadata"]["name"], read_ledger(gpunode), gpunode)
 
     def drop(self, gpunode: Object) -> None:
         """The GpuNode was seen deleted."""
         name = gpunode["metadata"]["name"]
         known = self.known(name)
         if known is not None and known.uid == gpunode["metadata"]["uid"]:
-            self._keep(name, None)
+            self._lose(name)
 
     # --- changes ---
 
@@ -255,32 +250,38 @@ class NodeLedgers:
         try:
             gpunode = await self._client.get(GPUNODES, node)
         except NotFound:
-            self._keep(node, None)
+            self._lose(node)
             return None
-        version = _Version.of(read_ledger(gpunode), gpunode)
-        self._keep(node, version)
-        return version
+        return self._keep(node, read_ledger(gpunode), gpunode)
 
     async def _write(self, node: str, home: _Home, before: _Version, ledger: NodeLedger) -> _Version:
         reply = await self._writes.put_ledger(write_ledger(before.gpunode, ledger, now=self._now()))
-        version = _Version.of(replace(ledger, version=reply["metadata"]["resourceVersion"]), reply)
         home.superseded = (*home.superseded[1 - SUPERSEDED :], before.ledger.version)
-        self._keep(node, version)
-        return version
+        return self._keep(node, replace(ledger, version=reply["metadata"]["resourceVersion"]), reply)
 
     # --- what is known ---
 
     def _home(self, node: str) -> _Home:
         return self._homes.setdefault(node, _Home())
 
-    def _keep(self, node: str, version: _Version | None) -> None:
+    def _keep(self, node: str, ledger: NodeLedger, gpunode: Object) -> _Version:
         home = self._home(node)
+        self._index(node, home, ledger)
+        home.version = _Version(ledger, msgspec.json.encode(gpunode))
+        self._on_change(node, gpunode)
+        return home.version
+
+    def _lose(self, node: str) -> None:
+        home = self._home(node)
+        if home.version is not None:
+            self._index(node, home, None)
+            home.version = None
+            self._on_change(node, None)
+
+    def _index(self, node: str, home: _Home, ledger: NodeLedger | None) -> None:
         before_ledger = home.version.ledger if home.version is not None else None
         before = before_ledger.entries if before_ledger is not None else {}
-        after = version.ledger.entries if version is not None else {}
-        if home.version is None and version is None:
-            return
-        home.version = version
+        after = ledger.entries if ledger is not None else {}
         for pod_uid, entry in before.items():
             if pod_uid not in after:
                 del self._by_task[entry.task_uid][node, pod_uid]
@@ -288,8 +289,7 @@ class NodeLedgers:
                     del self._by_task[entry.task_uid]
         for pod_uid, entry in after.items():
             self._by_task[entry.task_uid][node, pod_uid] = entry
-        self._keep_holds(node, before_ledger, version.ledger if version is not None else None)
-        self._on_change(node, version.gpunode if version is not None else None)
+        self._keep_holds(node, before_ledger, ledger)
 
     def _keep_holds(self, node: str, before: NodeLedger | None, after: NodeLedger | None) -> None:
         for task_uid in before.holds if before is not None else ():
