@@ -117,7 +117,9 @@ class SchedulingLoop:
         if snapshot.resume is not None and plan.resume is None:
             self._dispatch.changed.set()  # it saw the last ones only; whoever came meanwhile may be first
         self._report(plan.faults)
-        for decision in plan.decisions:
+        for number, decision in enumerate(plan.decisions, 1):
+            if number % CHUNK == 0:
+                await asyncio.sleep(0)
             self._metrics.decisions.labels(decision.action).inc()
             if decision.action is not Action.HOLD and self._still_waits(decision):
                 (self._start if decision.action is Action.PLACE else self._evictions.begin)(decision)
