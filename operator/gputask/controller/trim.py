@@ -17,6 +17,7 @@ _OF_POD = (
     "hostNetwork",
     "overhead",
     "resources",
+    "schedulerName",
     "activeDeadlineSeconds",
     "terminationGracePeriodSeconds",
 )
