@@ -7,8 +7,8 @@ finds nothing of its own there, and settles the cluster; then others that begin 
 How long from the start of the process to its first decision (it makes a pod), how much memory, and how long its event
 loop was blocked.
 
-react: 1 000 nodes that are full, and 5 000 tasks; how long from the release of an entry to the next bind on its node,
-and from a hold in the ledger to the first eviction request.
+react: 1 000 nodes that are full, and 5 000 tasks; how long from the last release on a node to the next bind
+there, and from a hold in the ledger to the first request for the eviction of its victim.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,11 @@ class Clock:
         self.ledgers = 0
         self.delays: list[float] = []
         self.preempting: list[float] = []
-        self._holds: list[float] = []
-        self._releases: dict[str, list[float]] = {}
+        self._releases: dict[str, float] = {}
+        """By node: the latest since its last bind. An earlier one did not make enough room."""
         self._entries: dict[str, set[str]] = {}
-        self._held: set[str] = set()
+        self._victims: dict[str, float] = {}
+        """By pod: when a hold named it first; NaN once its eviction was asked for."""
 
     async def __call__(self, request: Request, answer: Callable[[], Reply]) -> Reply | None:
         now = time.perf_counter()
@@ -67,20 +69,25 @@ class Clock:
         elif request.method == "POST" and request.path.endswith("/pods"):
             self.pods.append(now)
         elif request.path.endswith("/binding"):
-            if waiting := self._releases.get(json.loads(request.body)["target"]["name"]):
-                self.delays.append(now - waiting.pop(0))
-        elif request.path.endswith("/eviction") and self._holds:
-            self.preempting.append(now - max(held for held in self._holds if held <= now))
+            released = self._releases.pop(json.loads(request.body)["target"]["name"], None)
+            if released is not None:
+                self.delays.append(now - released)
+        elif request.path.endswith("/eviction"):
+            pod = request.path.split("/")[-2]
+            if not isnan(held := self._victims.get(pod, nan)):
+                self.preempting.append(now - held)
+                self._victims[pod] = nan
         return answer()
 
     def _ledger(self, gpunode: Object, now: float) -> None:
         name, status = gpunode["metadata"]["name"], gpunode.get("status") or {}
         before, after = self._entries.get(name, set()), set(status.get("reservations") or {})
         self._entries[name] = after
-        self._releases.setdefault(name, []).extend(now for _ in before - after)
-        for uid in set(status.get("holds") or {}) - self._held:
-            self._held.add(uid)
-            self._holds.append(now)
+        if before - after:
+            self._releases[name] = now
+        for hold in (status.get("holds") or {}).values():
+            for victim in hold["victims"]:
+                self._victims.setdefault(victim["pod"], now)
 
 
 @dataclass

@@ -239,7 +239,7 @@ class Engine:
             dispatch=self.dispatch,
             snapshots=self.snapshots,
             verdicts=self.verdicts,
-            planner=lambda snapshot, now, budget: plan(snapshot, now, budget=budget),
+            planner=lambda snapshot, now, budget, decided: plan(snapshot, now, budget=budget, decided=decided),
             start=self.placements.start,
             evictions=self.evictions,
             tell=self.statuses.look,

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 DEBOUNCE_SECONDS = 0.005
 """Changes come in flocks (one apply of many files); so much is waited for the rest of a flock."""
 
-LONGEST_REST_SECONDS = 0.5
+LONGEST_REST_SECONDS = 0.05
 """After a pass the loop rests for as long as the pass took, at most so long: on a large cluster in full change the
 planner would otherwise never leave the interpreter to the writes that carry out its decisions."""
 
@@ -33,7 +33,7 @@ IDLE_SECONDS = 30.0
 PASS_SECONDS = 5.0
 """The time of one pass (R9). A cut pass is followed at once by one that goes on where it stopped."""
 
-Planner = Callable[[Snapshot, float, Callable[[], bool]], Plan]
+Planner = Callable[[Snapshot, float, Callable[[], bool], Callable[[Decision], None]], Plan]
 
 
 class SchedulingLoop:
@@ -109,7 +109,7 @@ class SchedulingLoop:
     async def _pass(self) -> None:
         snapshot = self._snapshots.freeze(self.holds, self._resume)
         started = time.perf_counter()
-        plan = await asyncio.to_thread(self._planner, snapshot, self._now(), _budget(started))
+        plan = await self._plan(snapshot, _budget(started))
         seconds = time.perf_counter() - started
         self._metrics.pass_seconds.observe(seconds)
         self._rest = min(max(seconds, DEBOUNCE_SECONDS), LONGEST_REST_SECONDS)
@@ -117,18 +117,36 @@ class SchedulingLoop:
         if snapshot.resume is not None and plan.resume is None:
             self._dispatch.changed.set()  # it saw the last ones only; whoever came meanwhile may be first
         self._report(plan.faults)
-        for number, decision in enumerate(plan.decisions, 1):
-            if number % CHUNK == 0:
-                await asyncio.sleep(0)
+        for decision in plan.decisions:
             self._metrics.decisions.labels(decision.action).inc()
-            if decision.action is not Action.HOLD and self._still_waits(decision):
-                (self._start if decision.action is Action.PLACE else self._evictions.begin)(decision)
         self._evictions.given_up(snapshot, plan)
         for number, uid in enumerate(self._verdicts.record(plan), 1):
             self._tell(uid)
             if number % CHUNK == 0:
                 await asyncio.sleep(0)
         self._metrics.set_queue(self._verdicts.counts(self._snapshots.queue.waiting))
+
+    async def _plan(self, snapshot: Snapshot, budget: Callable[[], bool]) -> Plan:
+        """Plan in a thread, and meanwhile carry out what is decided already."""
+        loop, decisions = asyncio.get_running_loop(), asyncio.Queue[Decision | None]()
+
+        def decided(decision: Decision) -> None:
+            loop.call_soon_threadsafe(decisions.put_nowait, decision)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._carry_out(decisions))
+            plan = await asyncio.to_thread(self._planner, snapshot, self._now(), budget, decided)
+            decisions.put_nowait(None)
+        return plan
+
+    async def _carry_out(self, decisions: asyncio.Queue[Decision | None]) -> None:
+        number = 0
+        while (decision := await decisions.get()) is not None:
+            if self._still_waits(decision):
+                (self._start if decision.action is Action.PLACE else self._evictions.begin)(decision)
+            number += 1
+            if number % CHUNK == 0:
+                await asyncio.sleep(0)
 
     def _report(self, faults: Sequence[str]) -> None:
         """What the pass skipped (R10): logged when it is news, not in every pass."""
