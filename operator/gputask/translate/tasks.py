@@ -88,7 +88,7 @@ def _created(task: GpuTask) -> float:
 
 def _request(task: GpuTask, classes: ClassTable) -> model.RequestClass:
     if task.spec.template is None:
-        return classes.intern(f"lease {json.dumps(_variants_source(task), sort_keys=True)}", lambda: _build_lease(task))
+        return classes.intern(b"lease " + _encode(_variants_source(task)), lambda: _build_lease(task))
     try:
         spec = skeleton(task.spec.template["spec"])
         source = _encode([_variants_source(task), task.spec.device_containers, spec])
