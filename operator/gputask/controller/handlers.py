@@ -22,6 +22,7 @@ from gputask.controller.forgiving import Backoffs, Forgiving
 from gputask.controller.lists import Lists, Taken
 from gputask.kube.client import PAGE
 from gputask.kube.config import Connection
+from gputask.kube.informer import SLICE
 from gputask.kube.resources import GPUTASKS, NODES
 from gputask.kube.slim import slim
 from gputask.ledger.pods import Manifest
@@ -41,9 +42,11 @@ class Sink:
     listed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when all have been put that were there when the watch began."""
 
-    def take(self, page: list[Manifest], is_last: bool) -> None:
-        for manifest in page:
+    async def take(self, page: list[Manifest], is_last: bool) -> None:
+        for number, manifest in enumerate(page, 1):
             self.put(manifest)
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
         if is_last:
             self.listed.set()
             self.on_list()
@@ -103,8 +106,8 @@ class KopfWatch:
         registry = kopf.OperatorRegistry()
 
         def pages_to(sink: Sink) -> Taken:
-            def take(page: list[Manifest], is_last: bool) -> None:
-                loop.call_soon_threadsafe(sink.take, page, is_last)
+            async def take(page: list[Manifest], is_last: bool) -> None:
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(sink.take(page, is_last), loop))
 
             return take
 

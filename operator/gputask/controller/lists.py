@@ -6,7 +6,7 @@ kilobytes each, and all of it before we hear of the last one. What it shows us o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -18,8 +18,8 @@ from gputask.kube.resources import Resource
 from gputask.kube.slim import slim
 from gputask.ledger.pods import Manifest
 
-Taken = Callable[[list[Manifest], bool], None]
-"""Gets one page of a list, and whether it is the last one."""
+Taken = Callable[[list[Manifest], bool], Awaitable[None]]
+"""Gets one page of a list, and whether it is the last one; the next page is read when it is through."""
 
 
 class Lists:
@@ -54,7 +54,7 @@ class Lists:
                 item.setdefault("kind", resource.kind)
                 slim(item)
             more = body["metadata"].get("continue")
-            taken(body["items"] or [], not more)
+            await taken(body["items"] or [], not more)
             if not more:
                 return {"metadata": {"resourceVersion": body["metadata"]["resourceVersion"]}, "items": []}
             body = await self._page(first.url, more)
