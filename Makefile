@@ -53,8 +53,9 @@ format: .venv/dev ## format the code and regenerate crds/
 	@$(BIN)/python -m gputask.api.crds crds
 
 .PHONY: bench
-bench: .venv/dev ## the planner's benchmark table
+bench: .venv/dev ## the benchmark tables of docs/performance.md: planner, then operator (10 minutes)
 	@$(BIN)/python tests/bench/bench_planner.py
+	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_operator.py
 
 .PHONY: lock
 lock: .venv/dev ## renew requirements*.lock: hashes, no index address

@@ -33,7 +33,7 @@ def test_a_version_that_was_overtaken_by_our_own_write_is_not_taken_in_again() -
     store.put_task(old)
     store.put_task(new)
     store.put_task(old)  # the watch brings it late
-    assert store.tasks["u1"] is new
+    assert store.tasks["u1"] == new
 
 
 def test_a_deleted_object_does_not_come_back_with_an_older_list() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from gputask.controller import health, preflight
+from gputask.controller import garbage, health, preflight
 from gputask.controller.election import Election, LeaderOnly, Lease, always, own_identity
 from gputask.controller.engine import Elect, Engine
 from gputask.controller.metrics import Counting, Metrics
@@ -20,6 +21,10 @@ from gputask.kube.writes import Writes
 log = logging.getLogger(__name__)
 
 METRICS_PORT = 8080
+
+SWITCH_SECONDS = 0.001
+"""How long a thread may keep the interpreter (CPython: 5 ms): the event loop waits so long for the planner at each of
+its steps, and a placement has dozens."""
 
 
 class OperatorFailedError(Exception):
@@ -76,12 +81,15 @@ async def run(
 
     :raises OperatorFailedError: it stopped by itself.
     """
+    garbage.calm()
+    sys.setswitchinterval(SWITCH_SECONDS)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with operating(connection, host=host, port=port, lease=lease, max_waiting=max_waiting) as engine:
         log.info("metrics and health at %s:%s", host, port)
         await engine.warm.wait()
+        garbage.settle()
         log.info("synced")
         await stop.wait()
 

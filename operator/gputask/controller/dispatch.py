@@ -14,12 +14,15 @@ from gputask.controller.store import Dirty
 
 log = logging.getLogger(__name__)
 
-CHUNK = 100
+CHUNK = 50
 """So many changes are worked in before the event loop gets its turn; a new task of many variants takes longest."""
 
 
 class Dispatch:
-    """``changed`` is set when the planner would see something else than before."""
+    """``changed`` is set when the planner would see something else than before.
+
+    The snapshot comes first, always. Everybody else is told by :meth:`tell`, which runs only while we act.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Dispatch:
         self._on_task = tuple(on_task)
         self._on_node = tuple(on_node)
         self._metrics = metrics
+        self._untold = Dirty()
         self.changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -52,28 +56,41 @@ class Dispatch:
         for uid in self._backoff.due():
             self._dirty.mark(task=uid)
         while self._dirty.wake.is_set():
-            self._settle_some(*self._dirty.take(CHUNK))
+            tasks, nodes = self._dirty.take(CHUNK)
+            for uid in tasks:
+                self._refresh(uid, self._snapshots.queue.refresh, self._snapshots.queue.forget)
+                self._untold.mark(task=uid)
+            for name in nodes:
+                self._refresh(name, self._snapshots.refresh_node, self._snapshots.forget_node)
+                self._untold.mark(node=name)
             await asyncio.sleep(0)
 
-    def _settle_some(self, tasks: list[str], nodes: list[str]) -> None:
-        for uid in tasks:
-            self._look(uid, self._snapshots.queue.refresh, self._on_task, self._snapshots.queue.forget)
-        for name in nodes:
-            self._look(name, self._snapshots.refresh_node, self._on_node, self._snapshots.forget_node)
+    async def tell(self) -> None:
+        """Tell the others of what was worked in, until cancelled. What changes meanwhile waits for the next time."""
+        while True:
+            await self._untold.wake.wait()
+            tasks, nodes = self._untold.take(CHUNK)
+            for uid in tasks:
+                self._tell(uid, self._on_task)
+            for name in nodes:
+                self._tell(name, self._on_node)
+            await asyncio.sleep(0)
 
-    def _look(
-        self,
-        key: str,
-        refresh: Callable[[str], bool],
-        others: Iterable[Callable[[str], None]],
-        forget: Callable[[str], None],
-    ) -> None:
+    def _refresh(self, key: str, refresh: Callable[[str], bool], forget: Callable[[str], None]) -> None:
         try:
             if refresh(key):
                 self.changed.set()
+        except Exception:  # one bad object never stops the others (R10); nothing is decided on what it was before
+            self._fault(key)
+            forget(key)
+
+    def _tell(self, key: str, others: Iterable[Callable[[str], None]]) -> None:
+        try:
             for look in others:
                 look(key)
-        except Exception:  # one bad object never stops the others (R10); nothing is decided on what it was before
-            log.exception("%s cannot be worked in", key)
-            self._metrics.errors.labels("dispatch").inc()
-            forget(key)
+        except Exception:  # the same
+            self._fault(key)
+
+    def _fault(self, key: str) -> None:
+        log.exception("%s cannot be worked in", key)
+        self._metrics.errors.labels("dispatch").inc()

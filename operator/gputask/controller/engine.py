@@ -171,7 +171,6 @@ class Engine:
         )
         self.placements = Placements(
             store=self.store,
-            queue=self.queue,
             admission=self.admission,
             ledgers=self.ledgers,
             backoff=self.backoff,
@@ -240,7 +239,7 @@ class Engine:
             dispatch=self.dispatch,
             snapshots=self.snapshots,
             verdicts=self.verdicts,
-            planner=lambda snapshot, now, budget: plan(snapshot, now, budget=budget),
+            planner=lambda snapshot, now, budget, decided: plan(snapshot, now, budget=budget, decided=decided),
             start=self.placements.start,
             evictions=self.evictions,
             tell=self.statuses.look,
@@ -281,9 +280,11 @@ class Engine:
         self.metrics.leader.set(1)
         try:
             await self._rebuild()
+            await self.loop.once()  # first of all: whoever waits for room does not wait for all that follows
             async with asyncio.TaskGroup() as group:
                 for part in parts:
                     group.create_task(part.run(), name=type(part).__name__)
+                group.create_task(self.dispatch.tell(), name="tell")
                 group.create_task(self._tick())
                 self.synced.set()
         finally:

@@ -1,18 +1,19 @@
 """What feeds the store: Kopf for GpuTasks and nodes, informers for GpuNodes and pods, and lists that close the gaps.
 
-Kopf tells nobody when its first list is through, and after a gap in its watch it does not tell what was deleted
-meanwhile. So both are read by a list of our own at the start, after Kopf has begun, and again from time to time.
+After a gap in its watch Kopf does not tell what was deleted meanwhile. So both are read by a list of our own from time
+to time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from gputask.controller.handlers import KopfWatch
+from gputask.controller.handlers import KopfWatch, Sink
 from gputask.controller.store import Store
+from gputask.controller.trim import trim_node, trim_pod
 from gputask.kube.client import Client
 from gputask.kube.errors import KubeError, NotFound
 from gputask.kube.informer import Informer
@@ -23,8 +24,6 @@ from gputask.ledger.pods import Manifest, uid_of
 log = logging.getLogger(__name__)
 
 RESYNC_SECONDS = 60.0
-QUIET_SECONDS = 1.0
-"""So long after the last object of a list of Kopf's the list is taken to be through."""
 
 
 class Feeds:
@@ -46,6 +45,7 @@ class Feeds:
         self._pods = Informer(
             client,
             PODS,
+            transform=trim_pod,
             on_add=store.put_pod,
             on_update=lambda _, new: store.put_pod(new),
             on_delete=store.drop_pod,
@@ -71,23 +71,21 @@ class Feeds:
             on_update=lambda _, new: store.put_namespace(new),
             on_delete=store.drop_namespace,
         )
-        self._kopf = KopfWatch(
-            client.connection,
-            on_task=self._changed(store.put_task, store.drop_task),
-            on_node=self._changed(store.put_node, store.drop_node),
-        )
         self._listed = asyncio.Event()
+        self._tasks = Sink(store.put_task, store.drop_task, self._listed.set)
+        self._nodes = Sink(lambda node: store.put_node(trim_node(node)), store.drop_node, self._listed.set)
+        self._kopf = KopfWatch(client.connection, tasks=self._tasks, nodes=self._nodes)
 
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Returns when the store shows the cluster as it was after this call (protocol line 18)."""
+        group.create_task(self._kopf.run())  # it takes a while until it lists
         group.create_task(self._gpunodes.run())
         await self._gpunodes.synced.wait()  # first: every pod that the ledgers name is then in the later list
         for informer in (self._pods, self._priority_classes, self._budgets, self._namespaces):
             group.create_task(informer.run())
             await informer.synced.wait()
-        group.create_task(self._kopf.run())
-        await self._kopf.started.wait()
-        await self.resync()
+        await self._tasks.listed.wait()
+        await self._nodes.listed.wait()
         group.create_task(self._keep_in_sync())
 
     async def refresh(self) -> None:
@@ -104,8 +102,9 @@ class Feeds:
 
         :raises KubeError: not done; to be tried again.
         """
-        await self._compare(GPUTASKS, self._store.tasks, put=self._store.put_task, drop=self._store.drop_task)
-        await self._compare(NODES, self._store.nodes, put=self._store.put_node, drop=self._store.drop_node)
+        await self._compare(GPUTASKS, self._tasks, self._store.tasks, {uid: uid for uid in self._store.tasks})
+        nodes = self._store.nodes
+        await self._compare(NODES, self._nodes, nodes, {uid_of(node): name for name, node in nodes.items()})
 
     async def _keep_in_sync(self) -> None:
         while True:
@@ -120,36 +119,23 @@ class Feeds:
     async def _after_a_list(self) -> None:
         """Until Kopf has listed again: its watch had a gap, in which something may have been deleted (B99)."""
         await self._listed.wait()
-        while self._listed.is_set():
-            self._listed.clear()
-            await asyncio.sleep(QUIET_SECONDS)
-
-    def _changed(
-        self, put: Callable[[Manifest], None], drop: Callable[[Manifest], None]
-    ) -> Callable[[str | None, Manifest], None]:
-        def changed(kind: str | None, manifest: Manifest) -> None:
-            if kind is None:
-                self._listed.set()
-            (drop if kind == "DELETED" else put)(manifest)
-
-        return changed
+        self._listed.clear()
 
     async def _compare(
-        self,
-        resource: Resource,
-        known: dict[str, Manifest],
-        *,
-        put: Callable[[Manifest], None],
-        drop: Callable[[Manifest], None],
+        self, resource: Resource, sink: Sink, known: Mapping[str, Manifest], keys: Mapping[str, str]
     ) -> None:
-        listing = await self._client.list(resource)
-        present = {uid_of(item): item for item in listing.items}
-        have = {uid_of(manifest): manifest for manifest in known.values()}
-        for uid in present.keys() - have.keys():
-            put(present[uid])
-        for uid in have.keys() - present.keys():
-            if await self._is_gone(resource, have[uid]):  # it may also have been made after the list
-                drop(have[uid])
+        """``keys`` are the UIDs that are known, with their keys in ``known``."""
+        present = set()
+        async for page in self._client.pages(resource):
+            for item in page.items:
+                present.add(uid_of(item))
+                if uid_of(item) not in keys:
+                    sink.put(item)
+        for uid in keys.keys() - present:
+            manifest = known.get(keys[uid])
+            # It may also have been made after the list.
+            if manifest is not None and uid_of(manifest) == uid and await self._is_gone(resource, manifest):
+                sink.drop(manifest)
 
     async def _is_gone(self, resource: Resource, manifest: Manifest) -> bool:
         metadata = manifest["metadata"]

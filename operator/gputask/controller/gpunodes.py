@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +11,7 @@ from gputask.api.conditions import UNDERSTOOD, NodeCondition
 from gputask.controller.events import Events
 from gputask.controller.store import Store
 from gputask.kube.errors import AlreadyExists, Conflict, NotFound
+from gputask.kube.together import for_each
 from gputask.kube.writes import Writes
 from gputask.ledger.changes import Declare
 from gputask.ledger.entries import NodeLedger
@@ -51,17 +51,23 @@ class GpuNodes:
 
         :raises KubeError: start again.
         """
-        gate = asyncio.Semaphore(AT_ONCE)
 
-        async def prepare(name: str, node: Manifest) -> None:
-            async with gate:
-                if name not in self._store.gpunodes:
-                    await self._create(name)
-                await self._declare(name, node)
+        async def prepare(name: str) -> None:
+            if name not in self._store.gpunodes:
+                await self._create(name)
+            if self._is_rebuilt(name, nodes[name]):
+                await self._declare(name, nodes[name])
+            else:
+                fresh[name] = self._declaration(nodes[name])
 
-        nodes = dict(self._store.nodes)
-        await asyncio.gather(*(prepare(name, node) for name, node in nodes.items()))
-        await self._rebuilder.rebuild(nodes)
+        nodes, fresh = dict(self._store.nodes), dict[str, Declare]()
+        await for_each(nodes, prepare, at_once=AT_ONCE)
+        await self._rebuilder.rebuild(fresh, declared=fresh)
+
+        async def tell(name: str) -> None:
+            self._tell_problems(nodes[name])
+
+        await for_each(fresh, tell, at_once=AT_ONCE)
 
     async def reconcile(self, name: str) -> None:
         """:raises KubeError: to be tried again."""
@@ -76,8 +82,7 @@ class GpuNodes:
             await self._let_go(name, gpunode)
         else:
             await self._declare(name, node)
-            known = self._ledgers.known(name)
-            if known is not None and known.rebuilt != uid_of(node):
+            if not self._is_rebuilt(name, node):
                 await self._rebuilder.rebuild([name])
 
     async def _create(self, name: str) -> None:
@@ -92,13 +97,22 @@ class GpuNodes:
 
     async def _declare(self, name: str, node: Manifest) -> None:
         """What the Node offers now goes into the ledger; running work is never touched by it."""
-        resources = declared(node)
-        known = self._ledgers.known(name)
-        change = Declare(uid_of(node), replace(resources, problems=()), self._condition(node, resources))
+        known, change = self._ledgers.known(name), self._declaration(node)
         if known is None or _changes(change, known):
             await self._ledgers.apply(name, change)
-            for problem in resources.problems:
-                self._events.emit(node, NodeCondition.DECLARED.value, str(problem), warning=True)
+            self._tell_problems(node)
+
+    def _tell_problems(self, node: Manifest) -> None:
+        for problem in declared(node).problems:
+            self._events.emit(node, NodeCondition.DECLARED.value, str(problem), warning=True)
+
+    def _declaration(self, node: Manifest) -> Declare:
+        resources = declared(node)
+        return Declare(uid_of(node), replace(resources, problems=()), self._condition(node, resources))
+
+    def _is_rebuilt(self, name: str, node: Manifest) -> bool:
+        known = self._ledgers.known(name)
+        return known is not None and known.rebuilt == uid_of(node)
 
     async def _wind_up(self, name: str, gpunode: Manifest) -> None:
         """The Node is gone: nothing is admitted any more, entries go as their pods are proven gone, then the object."""

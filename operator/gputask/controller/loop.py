@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from gputask.controller.dispatch import Dispatch
+from gputask.controller.dispatch import CHUNK, Dispatch
 from gputask.controller.evictions import Evictions
 from gputask.controller.metrics import Metrics
 from gputask.controller.snapshot import Snapshots
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 DEBOUNCE_SECONDS = 0.005
 """Changes come in flocks (one apply of many files); so much is waited for the rest of a flock."""
 
-LONGEST_REST_SECONDS = 0.5
+LONGEST_REST_SECONDS = 0.05
 """After a pass the loop rests for as long as the pass took, at most so long: on a large cluster in full change the
 planner would otherwise never leave the interpreter to the writes that carry out its decisions."""
 
@@ -33,7 +33,7 @@ IDLE_SECONDS = 30.0
 PASS_SECONDS = 5.0
 """The time of one pass (R9). A cut pass is followed at once by one that goes on where it stopped."""
 
-Planner = Callable[[Snapshot, float, Callable[[], bool]], Plan]
+Planner = Callable[[Snapshot, float, Callable[[], bool], Callable[[Decision], None]], Plan]
 
 
 class SchedulingLoop:
@@ -76,14 +76,18 @@ class SchedulingLoop:
         """Schedule until cancelled. A pass that fails is logged and tried again after the next change (R10)."""
         while True:
             await self._wait()
-            try:
-                await self._dispatch.settle()
-                self._dispatch.changed.clear()
-                await self._pass()
-            except Exception:
-                log.exception("a scheduling pass failed; the next change starts another")
-                self._metrics.errors.labels("pass").inc()
-                self._resume = None
+            await self.once()
+
+    async def once(self) -> None:
+        """One pass on all that is known now."""
+        try:
+            await self._dispatch.settle()
+            self._dispatch.changed.clear()
+            await self._pass()
+        except Exception:
+            log.exception("a scheduling pass failed; the next change starts another")
+            self._metrics.errors.labels("pass").inc()
+            self._resume = None
 
     async def _wait(self) -> None:
         """Until something changed, or for so long as a pass can go without."""
@@ -105,7 +109,7 @@ class SchedulingLoop:
     async def _pass(self) -> None:
         snapshot = self._snapshots.freeze(self.holds, self._resume)
         started = time.perf_counter()
-        plan = await asyncio.to_thread(self._planner, snapshot, self._now(), _budget(started))
+        plan = await self._plan(snapshot, _budget(started))
         seconds = time.perf_counter() - started
         self._metrics.pass_seconds.observe(seconds)
         self._rest = min(max(seconds, DEBOUNCE_SECONDS), LONGEST_REST_SECONDS)
@@ -115,12 +119,34 @@ class SchedulingLoop:
         self._report(plan.faults)
         for decision in plan.decisions:
             self._metrics.decisions.labels(decision.action).inc()
-            if decision.action is not Action.HOLD and self._still_waits(decision):
-                (self._start if decision.action is Action.PLACE else self._evictions.begin)(decision)
         self._evictions.given_up(snapshot, plan)
-        for uid in self._verdicts.record(plan):
+        for number, uid in enumerate(self._verdicts.record(plan), 1):
             self._tell(uid)
+            if number % CHUNK == 0:
+                await asyncio.sleep(0)
         self._metrics.set_queue(self._verdicts.counts(self._snapshots.queue.waiting))
+
+    async def _plan(self, snapshot: Snapshot, budget: Callable[[], bool]) -> Plan:
+        """Plan in a thread, and meanwhile carry out what is decided already."""
+        loop, decisions = asyncio.get_running_loop(), asyncio.Queue[Decision | None]()
+
+        def decided(decision: Decision) -> None:
+            loop.call_soon_threadsafe(decisions.put_nowait, decision)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._carry_out(decisions))
+            plan = await asyncio.to_thread(self._planner, snapshot, self._now(), budget, decided)
+            decisions.put_nowait(None)
+        return plan
+
+    async def _carry_out(self, decisions: asyncio.Queue[Decision | None]) -> None:
+        number = 0
+        while (decision := await decisions.get()) is not None:
+            if self._still_waits(decision):
+                (self._start if decision.action is Action.PLACE else self._evictions.begin)(decision)
+            number += 1
+            if number % CHUNK == 0:
+                await asyncio.sleep(0)
 
     def _report(self, faults: Sequence[str]) -> None:
         """What the pass skipped (R10): logged when it is news, not in every pass."""

@@ -16,7 +16,6 @@ from gputask.controller import pods
 from gputask.controller.backoff import Backoff, Refusal
 from gputask.controller.events import Events
 from gputask.controller.metrics import Metrics
-from gputask.controller.queue import TaskQueue
 from gputask.controller.store import Store
 from gputask.ledger.admission import Admission, Placement
 from gputask.ledger.claims import next_attempt
@@ -27,6 +26,7 @@ from gputask.planner.model import Decision
 from gputask.resources.amounts import is_memory
 from gputask.translate.nodes import extended_resources
 from gputask.translate.podspec import SpecError
+from gputask.translate.tasks import read_task
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,6 @@ class Placements:
         self,
         *,
         store: Store,
-        queue: TaskQueue,
         admission: Admission,
         ledgers: NodeLedgers,
         backoff: Backoff,
@@ -56,7 +55,6 @@ class Placements:
         changed: Callable[[str, str], None],
     ) -> None:
         self._store = store
-        self._queue = queue
         self._admission = admission
         self._ledgers = ledgers
         self._backoff = backoff
@@ -69,11 +67,9 @@ class Placements:
         """Begin to carry out a decision. Synchronous: its room is assumed when this returns (protocol line 1), or the
         task pauses on that node."""
         manifest = self._store.tasks[decision.task.uid]
-        known = self._queue.known[decision.task.uid]
         node = self._store.nodes[decision.node]
-        task = known.reading.task
-        assert task is not None, "only a task that was understood is planned"
         literals = Literals(decision.node, decision.variant, decision.variant_index, decision.allocation)
+        task = read_task(manifest)  # it can be read: what could not be is not planned
 
         def build(attempt: int) -> Manifest:
             return pods.manifest(task, attempt=attempt, literals=literals, extended=extended_resources(node))

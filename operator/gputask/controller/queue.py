@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gputask.api.conditions import Phase, ReservedReason, TaskCondition
-from gputask.api.gputask import GpuTask
+from gputask.api.gputask import GpuTaskSpec
 from gputask.api.names import QueueMode
 from gputask.api.times import epoch
 from gputask.controller.backoff import Backoff, Refusal
@@ -48,11 +48,21 @@ _WAITS = frozenset({Standing.WAITING, Standing.SUSPENDED, Standing.PAUSED, Stand
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What of a task counts while it runs. All else is read from the manifest again when a pod is made: to keep every
+    task as a model would take more memory than the manifests do."""
+
+    preemptible: bool
+    min_runtime_seconds: int
+    start_timeout_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
-    """One generation of a task as understood. ``task`` and ``planned`` are None where ``problems`` say why."""
+    """One generation of a task as understood. ``terms`` and ``planned`` are None where ``problems`` say why."""
 
     generation: int
-    task: GpuTask | None
+    terms: Terms | None
     planned: model.Task | None
     problems: tuple[str, ...] = ()
 
@@ -64,6 +74,12 @@ class Known:
     standing: Standing
     reading: Reading
     planned: model.Task | None = None
+
+
+def _without_reports(manifest: Manifest) -> Manifest:
+    """All that decides what a task is: of its status only the resolved priority."""
+    priority = (manifest.get("status") or {}).get("priority")
+    return {**manifest, "status": {} if priority is None else {"priority": priority}}
 
 
 class TaskQueue:
@@ -87,6 +103,7 @@ class TaskQueue:
         self._on_read = on_read
         self._now = now
         self._classes = ClassTable()
+        self._terms: dict[Terms, Terms] = {}
         self.known: dict[str, Known] = {}
         self.waiting: dict[str, model.Task] = {}
 
@@ -126,7 +143,7 @@ class TaskQueue:
         if before is not None:
             self._backoff.forget(uid)  # the user changed something: try at once
         try:
-            task = read_task(manifest)
+            task = read_task(_without_reports(manifest))
             name = task.spec.priority_class_name
             if name is not None and task.status.priority is None:
                 if name not in self._store.priority_classes:
@@ -136,9 +153,13 @@ class TaskQueue:
                     return Reading(UNREAD, None, None, (line,))
                 resolved = task.status.model_copy(update={"priority": self._store.priority_classes[name]})
                 task = task.model_copy(update={"status": resolved})
-            return Reading(generation, task, planner_task(task, self._classes))
+            return Reading(generation, self._terms_of(task.spec), planner_task(task, self._classes))
         except TaskError as error:
             return Reading(generation, None, None, tuple(error.lines))
+
+    def _terms_of(self, spec: GpuTaskSpec) -> Terms:
+        terms = Terms(spec.preemptible, spec.min_runtime_seconds, spec.start_timeout_seconds)
+        return self._terms.setdefault(terms, terms)
 
     def _standing(self, uid: str, manifest: Manifest, reading: Reading) -> Standing:
         status = manifest.get("status") or {}

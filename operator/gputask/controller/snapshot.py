@@ -14,7 +14,7 @@ from gputask.ledger.assume import Assumed
 from gputask.ledger.claims import claim_of
 from gputask.ledger.entries import Entry, NodeLedger, State
 from gputask.ledger.nodes import NodeLedgers
-from gputask.ledger.pods import Manifest, is_terminal, is_terminating, literals_of, task_uid_of, uid_of
+from gputask.ledger.pods import Manifest, is_terminal, is_terminating, literals_of, task_uid_of, uid_of, version_of
 from gputask.planner.model import Foreign, Hold, Node, Rank, Running, Snapshot
 from gputask.translate.nodes import planner_node
 from gputask.translate.pods import foreign
@@ -46,7 +46,8 @@ class Snapshots:
         self._evictions = evictions
         self._now = now
         self.nodes: dict[str, Node] = {}
-        self._foreign: dict[str, dict[str, tuple[Manifest, Foreign | None]]] = {}
+        self._foreign: dict[str, dict[str, tuple[str, Foreign | None]]] = {}
+        """By node and pod UID, with the version of the pod."""
         self._committed: tuple[Hold, ...] = ()
         self._freed = False
 
@@ -126,8 +127,8 @@ class Snapshots:
             uid = uid_of(pod)
             if uid in entries:
                 continue
-            kept = before.get(uid)
-            after[uid] = kept if kept is not None and kept[0] is pod else (pod, foreign(pod))
+            kept, version = before.get(uid), version_of(pod)
+            after[uid] = kept if kept is not None and kept[0] == version else (version, foreign(pod))
         self._foreign[name] = after
         return (use for _, use in after.values() if use is not None)
 
@@ -158,14 +159,14 @@ class Snapshots:
     def _work_of(self, entry: Entry) -> Running:
         """What holds an entry, and whether others may evict it: ours, bound, known, and not refused just now."""
         known, pod = self.queue.known.get(entry.task_uid), self._store.pods.get(entry.pod_uid)
-        task = known.reading.task if known is not None else None
+        terms = known.reading.terms if known is not None else None
         planned = known.reading.planned if known is not None else None
         budgets = self._store.budgets_of(pod) if pod is not None else ()
         leaves, ends = self._leaves(pod)
-        evictable = pod is not None and task is not None and task.spec.preemptible and entry.state is State.BOUND
+        evictable = pod is not None and terms is not None and terms.preemptible and entry.state is State.BOUND
         # Under two budgets every eviction is an error.
         evictable = evictable and len(budgets) < 2 and not self._evictions.is_refused(entry.pod_uid)
-        least = task.spec.min_runtime_seconds if task is not None else 0
+        least = terms.min_runtime_seconds if terms is not None else 0
         return Running(
             task=entry.task,
             uid=entry.pod_uid,

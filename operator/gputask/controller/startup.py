@@ -67,7 +67,7 @@ class StartTimeouts:
         """The entry of the task's pod that is bound and has not started, and when that is too late."""
         task, known = self._store.tasks.get(uid), self._tasks.known.get(uid)
         claim = claim_of(task) if task is not None else None
-        if claim is None or known is None or known.reading.task is None:
+        if claim is None or known is None or known.reading.terms is None:
             return None
         entry = next((e for e in self._ledgers.entries_of(uid) if e.pod_uid == claim.pod_uid), None)
         pod = self._store.pods.get(claim.pod_uid)
@@ -75,7 +75,7 @@ class StartTimeouts:
         if not starts or entry is None or entry.state is not State.BOUND or entry.start_time is None:
             self._timers.pop(claim.pod_uid, None)
             return None
-        return entry, entry.start_time + known.reading.task.spec.start_timeout_seconds
+        return entry, entry.start_time + known.reading.terms.start_timeout_seconds
 
     async def _stop(self, uid: str) -> None:
         """:raises KubeError: to be tried again."""

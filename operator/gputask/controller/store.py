@@ -1,6 +1,6 @@
 """One store of everything the controller has seen, and who must look again after a change.
 
-The store holds manifests exactly as the API gave them; it judges nothing. Events come from Kopf (tasks and
+The store holds manifests as the API gave them; it judges nothing. Events come from Kopf (tasks and
 nodes) and from informers (pods and GpuNodes), and from our own writes, whose replies are put in at once. Any of
 them may be late, so a reader treats the store as a cache: what must be true is checked by compare-and-swap.
 """
@@ -8,11 +8,12 @@ them may be late, so a reader treats the store as a cache: what must be true is 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gputask.api.names import QUEUE_ANNOTATION
+from gputask.kube.packed import Packed
 from gputask.ledger.pods import Manifest, is_terminal, task_uid_of, uid_of
 from gputask.translate.budgets import Budget, budget_of
 
@@ -61,9 +62,9 @@ class Store:
     """Tasks and pods by UID; nodes, GpuNodes and priority classes by name; indexes from nodes and tasks to pods."""
 
     def __init__(self) -> None:
-        self.tasks: dict[str, Manifest] = {}
+        self.tasks = Packed()
         self.nodes: dict[str, Manifest] = {}
-        self.gpunodes: dict[str, Manifest] = {}
+        self.gpunodes = Packed()
         self.pods: dict[str, Manifest] = {}
         self.priority_classes: dict[str, int] = {}
         self.budgets: dict[str, dict[str, Budget]] = {}
@@ -75,7 +76,8 @@ class Store:
         self._uid_of_task: dict[str, str] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
         self._ended: OrderedDict[str, Manifest] = OrderedDict()
-        self._versions: dict[str, deque[str]] = {}
+        self._versions: dict[str, tuple[str, ...]] = {}
+        """The latest versions of each object, the newest last. (A deque is 600 bytes.)"""
         self._consumers: list[Dirty] = []
 
     def subscribe(self) -> Dirty:
@@ -212,8 +214,8 @@ class Store:
             del self.queue_modes[namespace]
         else:
             self.queue_modes[namespace] = mode
-        for uid, task in self.tasks.items():
-            if task["metadata"].get("namespace") == namespace:
+        for key, uid in self._uid_of_task.items():
+            if key.startswith(f"{namespace}/"):
                 self._mark(task=uid)
 
     def budgets_of(self, pod: Manifest) -> tuple[str, ...]:
@@ -241,10 +243,10 @@ class Store:
         uid, version = uid_of(manifest), manifest["metadata"].get("resourceVersion")
         if uid in self._deleted:
             return True
-        versions = self._versions.setdefault(uid, deque(maxlen=_VERSIONS))
+        versions = self._versions.get(uid, ())
         if version and version in versions:
             return True
-        versions.append(version)
+        self._versions[uid] = (*versions[1 - _VERSIONS :], version)
         return False
 
     def _bury(self, uid: str) -> None:

@@ -19,12 +19,15 @@ import msgspec
 from gputask.kube.config import Connection
 from gputask.kube.errors import OutcomeUnknown, Unreachable, api_error
 from gputask.kube.resources import MERGE_PATCH, PODS, Resource
+from gputask.kube.slim import slim
 from gputask.kube.transport import HttpTransport, Request, Transport, refusal
 
 Object = dict[str, Any]
 """An object of the API as JSON: plain dicts, lists, strings, numbers."""
 
 WRITE_SECONDS = 30.0
+PAGE = 500
+"""Objects in one part of a list: some milliseconds to decode."""
 WATCH_SECONDS = 270.0
 """How long one watch request lasts before it is opened again; each gets up to 10 % more, so that they spread."""
 
@@ -79,13 +82,33 @@ class Client:
         self, resource: Resource, namespace: str | None = None, *, label_selector: str = "", field_selector: str = ""
     ) -> Listing:
         """All objects as stored now. Never with resourceVersion=0, which may answer from an old cache (line 18)."""
-        params = _selectors(label_selector, field_selector)
-        body = await self._read(Request("GET", resource.path(namespace=namespace), params))
-        items: list[Object] = body.get("items") or []
-        for item in items:  # a list leaves these out of its items
-            item.setdefault("apiVersion", resource.api_version)
-            item.setdefault("kind", resource.kind)
-        return Listing(items, body["metadata"]["resourceVersion"])
+        items, version = [], ""
+        async for page in self.pages(resource, namespace, label_selector=label_selector, field_selector=field_selector):
+            items += page.items
+            version = page.resource_version
+        return Listing(items, version)
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, *, label_selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
+        """The same list in parts, all of one version: the decoding of a large one would block the event loop.
+
+        :raises Gone: it took so long that its rest is not kept any more; start again.
+        """
+        path, params = resource.path(namespace=namespace), _selectors(label_selector, field_selector)
+        more = ""
+        while True:
+            page = {"limit": str(PAGE)} | ({"continue": more} if more else {})
+            body = await self._read(Request("GET", path, params | page))
+            items: list[Object] = body.get("items") or []
+            for item in items:  # a list leaves these out of its items
+                item.setdefault("apiVersion", resource.api_version)
+                item.setdefault("kind", resource.kind)
+                slim(item)
+            yield Listing(items, body["metadata"]["resourceVersion"])
+            more = body["metadata"].get("continue") or ""
+            if not more:
+                return
 
     async def get_path(self, path: str) -> Object:
         """A path that belongs to no resource: ``/version``, discovery, ``/readyz`` as JSON."""
@@ -119,7 +142,7 @@ class Client:
                     if event["type"] == "ERROR":
                         status = event["object"]
                         raise api_error(int(status.get("code") or 500), status, fallback="the watch failed")
-                    yield WatchEvent(event["type"], event["object"])
+                    yield WatchEvent(event["type"], slim(event["object"]))
         except (aiohttp.ClientError, TimeoutError, ConnectionError, msgspec.DecodeError) as error:
             raise Unreachable(_says(request, error)) from error
 
@@ -219,8 +242,7 @@ class Client:
             response = await self._transport.send(request)
             if response.status >= 400:
                 raise refusal(request, response)
-            decoded: Object = msgspec.json.decode(response.body)
-            return decoded
+            return slim(msgspec.json.decode(response.body))
         except (aiohttp.ClientError, TimeoutError, ConnectionError, msgspec.DecodeError) as error:
             raise Unreachable(_says(request, error)) from error
 
@@ -233,8 +255,7 @@ class Client:
                 raise OutcomeUnknown(f"{method} {path}: {refusal(request, response).message}")
             if response.status >= 400:
                 raise refusal(request, response)
-            decoded: Object = msgspec.json.decode(response.body)
-            return decoded
+            return slim(msgspec.json.decode(response.body))
         except aiohttp.ClientConnectorError as error:
             raise Unreachable(_says(request, error)) from error
         except (aiohttp.ClientError, TimeoutError, ConnectionError, msgspec.DecodeError) as error:

@@ -58,6 +58,9 @@ from gputask.ledger.pods import (
 from gputask.ledger.release import PodRef, Releaser
 
 TRIES = 8
+AT_ONCE = 64
+"""Admissions that write beside each other, the highest rank first. After a pass that placed thousands, all others
+(statuses, the leader's lease) would otherwise stand behind their requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class Admission:
         self._leases = leases
         self._sleep = sleep
         self._running: dict[str, asyncio.Task[Outcome]] = {}
+        self._gate = asyncio.Semaphore(AT_ONCE)
         self.assumed = Assumed()
 
     def begin(self, placement: Placement) -> asyncio.Task[Outcome]:
@@ -145,6 +149,10 @@ class Admission:
         return running
 
     async def _admit(self, placement: Placement, assumption: Assumption) -> Outcome:
+        async with self._gate:
+            return await self._admit_now(placement, assumption)
+
+    async def _admit_now(self, placement: Placement, assumption: Assumption) -> Outcome:
         if placement.build is None:
             return await self._leases.admit(
                 placement.task, placement.attempt, placement.literals, reserved=assumption.forget

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from gputask.kube.client import Client, Object
 from gputask.kube.errors import (
@@ -29,6 +31,9 @@ from gputask.kube.writes import Writes
 from gputask.ledger.changes import Change, Refused
 from gputask.ledger.documents import read_ledger, write_ledger
 from gputask.ledger.entries import Entry, NodeLedger, RoomKept
+
+SUPERSEDED = 64
+"""So many versions that our own writes replaced are known as such."""
 
 TRIES = 8
 """PUTs of one batch before its callers are told that the outcome is unknown."""
@@ -59,10 +64,15 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Version:
-    """One stored version: parsed, and the object that a PUT must send back."""
+    """One stored version: parsed, and as JSON the object that a PUT must send back."""
 
     ledger: NodeLedger
-    gpunode: Object
+    text: bytes
+
+    @property
+    def gpunode(self) -> Object:
+        found: Object = msgspec.json.decode(self.text)
+        return found
 
 
 @dataclass(slots=True)
@@ -72,7 +82,7 @@ class _Home:
     version: _Version | None = None
     waiting: list[_Waiting] = field(default_factory=list)
     writer: asyncio.Task[None] | None = None
-    superseded: deque[str] = field(default_factory=lambda: deque(maxlen=64))
+    superseded: tuple[str, ...] = ()
     """Our own versions that a later PUT of ours replaced: their watch events arrive late and mean nothing."""
 
 
@@ -133,14 +143,14 @@ class NodeLedgers:
         version = gpunode["metadata"]["resourceVersion"]
         if version in home.superseded or (home.version is not None and home.version.ledger.version == version):
             return
-        self._keep(gpunode["metadata"]["name"], _Version(read_ledger(gpunode), gpunode))
+        self._keep(gpunode["metadata"]["name"], read_ledger(gpunode), gpunode)
 
     def drop(self, gpunode: Object) -> None:
         """The GpuNode was seen deleted."""
         name = gpunode["metadata"]["name"]
         known = self.known(name)
         if known is not None and known.uid == gpunode["metadata"]["uid"]:
-            self._keep(name, None)
+            self._lose(name)
 
     # --- changes ---
 
@@ -240,32 +250,38 @@ class NodeLedgers:
         try:
             gpunode = await self._client.get(GPUNODES, node)
         except NotFound:
-            self._keep(node, None)
+            self._lose(node)
             return None
-        version = _Version(read_ledger(gpunode), gpunode)
-        self._keep(node, version)
-        return version
+        return self._keep(node, read_ledger(gpunode), gpunode)
 
     async def _write(self, node: str, home: _Home, before: _Version, ledger: NodeLedger) -> _Version:
         reply = await self._writes.put_ledger(write_ledger(before.gpunode, ledger, now=self._now()))
-        version = _Version(replace(ledger, version=reply["metadata"]["resourceVersion"]), reply)
-        home.superseded.append(before.ledger.version)
-        self._keep(node, version)
-        return version
+        home.superseded = (*home.superseded[1 - SUPERSEDED :], before.ledger.version)
+        return self._keep(node, replace(ledger, version=reply["metadata"]["resourceVersion"]), reply)
 
     # --- what is known ---
 
     def _home(self, node: str) -> _Home:
         return self._homes.setdefault(node, _Home())
 
-    def _keep(self, node: str, version: _Version | None) -> None:
+    def _keep(self, node: str, ledger: NodeLedger, gpunode: Object) -> _Version:
         home = self._home(node)
+        self._index(node, home, ledger)
+        home.version = _Version(ledger, msgspec.json.encode(gpunode))
+        self._on_change(node, gpunode)
+        return home.version
+
+    def _lose(self, node: str) -> None:
+        home = self._home(node)
+        if home.version is not None:
+            self._index(node, home, None)
+            home.version = None
+            self._on_change(node, None)
+
+    def _index(self, node: str, home: _Home, ledger: NodeLedger | None) -> None:
         before_ledger = home.version.ledger if home.version is not None else None
         before = before_ledger.entries if before_ledger is not None else {}
-        after = version.ledger.entries if version is not None else {}
-        if home.version is None and version is None:
-            return
-        home.version = version
+        after = ledger.entries if ledger is not None else {}
         for pod_uid, entry in before.items():
             if pod_uid not in after:
                 del self._by_task[entry.task_uid][node, pod_uid]
@@ -273,8 +289,7 @@ class NodeLedgers:
                     del self._by_task[entry.task_uid]
         for pod_uid, entry in after.items():
             self._by_task[entry.task_uid][node, pod_uid] = entry
-        self._keep_holds(node, before_ledger, version.ledger if version is not None else None)
-        self._on_change(node, version.gpunode if version is not None else None)
+        self._keep_holds(node, before_ledger, ledger)
 
     def _keep_holds(self, node: str, before: NodeLedger | None, after: NodeLedger | None) -> None:
         for task_uid in before.holds if before is not None else ():

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from gputask.kube.client import Client, Object
 from gputask.kube.errors import Conflict, NotFound
 from gputask.kube.resources import GPUTASKS, PODS
+from gputask.kube.together import for_each
 from gputask.kube.writes import Writes
-from gputask.ledger.changes import Rebuild
+from gputask.ledger.changes import Change, Declare, Rebuild
 from gputask.ledger.claims import Claims, claim_of
 from gputask.ledger.entries import Entry
 from gputask.ledger.leases import Leases
-from gputask.ledger.nodes import Applied, NodeLedgers
+from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.pods import bound_entry, is_terminal, literals_of, task_name_of, task_uid_of, uid_of
 from gputask.ledger.recovery import Cache
+
+AT_ONCE = 16
+"""GpuNodes written beside each other."""
 
 
 class Rebuilder:
@@ -45,27 +50,40 @@ class Rebuilder:
         self._cache = cache
         self._now = now
 
-    async def rebuild(self, nodes: Iterable[str]) -> frozenset[str]:
+    async def rebuild(
+        self, nodes: Iterable[str], *, declared: Mapping[str, Declare] = MappingProxyType({})
+    ) -> frozenset[str]:
         """Rebuild the ledgers of ``nodes`` whose mark is not that of their Node; those that are rebuilt now.
 
-        The caller has created the GpuNodes and declared their Nodes. A node left out was replaced meanwhile: its next
-        event starts again.
+        The caller has created the GpuNodes and declared their Nodes, except for those in ``declared``, which are
+        declared in the same write. A node left out was replaced meanwhile: its next event starts again.
 
         :raises KubeError: start again.
         """
         # The GpuNode's UID before anything else: see changes.Rebuild.
-        marks = {node: (ledger.uid, ledger.node_uid) for node in nodes if (ledger := self._ledgers.known(node))}
-        todo = {node: mark for node, mark in marks.items() if mark[1] and self._is_unmarked(node)}
+        known = {node: ledger for node in nodes if (ledger := self._ledgers.known(node))}
+        marks = {
+            node: (ledger.uid, declared[node].node_uid if node in declared else ledger.node_uid)
+            for node, ledger in known.items()
+        }
+        todo = {node: mark for node, mark in marks.items() if mark[1] and not self._is_marked(node, mark[1])}
         if todo:
             await self._fence(todo.keys())
             owners = await self._owners(todo.keys())
             await self._add_leases(owners)
-            await asyncio.gather(*(self._mark(node, *mark, owners[node]) for node, mark in todo.items()))
-        return frozenset(node for node in marks if not self._is_unmarked(node))
 
-    def _is_unmarked(self, node: str) -> bool:
+            async def mark(node: str) -> None:
+                changes: list[Change] = [declared[node]] if node in declared else []
+                gpunode_uid, node_uid = todo[node]
+                changes.append(Rebuild(gpunode_uid=gpunode_uid, node_uid=node_uid, entries=owners[node]))
+                await asyncio.gather(*(self._ledgers.apply(node, change) for change in changes))  # one batch, one PUT
+
+            await for_each(todo, mark, at_once=AT_ONCE)
+        return frozenset(node for node, mark in marks.items() if self._is_marked(node, mark[1]))
+
+    def _is_marked(self, node: str, node_uid: str) -> bool:
         ledger = self._ledgers.known(node)
-        return ledger is None or not ledger.node_uid or ledger.rebuilt != ledger.node_uid
+        return ledger is not None and ledger.rebuilt == node_uid == ledger.node_uid != ""
 
     async def _fence(self, nodes: Iterable[str]) -> None:
         """Bump every unbound pod aimed at one of ``nodes``; the aim is in its spec, where nobody can change it."""
@@ -123,7 +141,3 @@ class Rebuilder:
             return True
         claim = claim_of(task)
         return claim is not None and claim.pod_uid == uid_of(pod)
-
-    async def _mark(self, node: str, gpunode_uid: str, node_uid: str, owners: list[Entry]) -> bool:
-        change = Rebuild(gpunode_uid=gpunode_uid, node_uid=node_uid, entries=owners)
-        return isinstance(await self._ledgers.apply(node, change), Applied)

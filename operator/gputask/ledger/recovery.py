@@ -6,13 +6,15 @@ so there is one way through for all of them.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from gputask.kube.errors import Conflict, KubeError, NotFound
+from gputask.kube.together import for_each
 from gputask.kube.writes import Writes
 from gputask.ledger.admission import Admission
 from gputask.ledger.binding import EndStatus
@@ -149,18 +151,22 @@ class Recovery:
 
         One task that fails is logged and stops nobody else (R10).
         """
-        suspicions = {(self._row(case), uid) for uid in self._all_uids() for case in self._cases(uid)}
-        gate = asyncio.Semaphore(AT_ONCE)
+        suspicions: defaultdict[Action, set[str]] = defaultdict(set)
+
+        async def suspect(uid: str) -> None:
+            for case in self._cases(uid):
+                suspicions[self._row(case)].add(uid)
+
+        await for_each(self._all_uids(), suspect, at_once=AT_ONCE)
         for action in Action:
             if action is not Action.NOTHING:
-                await asyncio.gather(*(self._gated(gate, uid, action) for kind, uid in suspicions if kind is action))
+                await for_each(suspicions[action], partial(self._attempt, only=action), at_once=AT_ONCE)
 
-    async def _gated(self, gate: asyncio.Semaphore, uid: str, only: Action) -> None:
-        async with gate:
-            try:
-                await self._sweep(uid, only=only)
-            except KubeError as error:
-                logger.warning("sweep of task %s: %s", uid, error)
+    async def _attempt(self, uid: str, *, only: Action) -> None:
+        try:
+            await self._sweep(uid, only=only)
+        except KubeError as error:
+            logger.warning("sweep of task %s: %s", uid, error)
 
     # --- what is suspected, from caches ---
 

@@ -31,20 +31,28 @@ from gputask.planner.placement import Choice, start
 from gputask.planner.table import Bools, Table
 
 
-def plan(snapshot: Snapshot, now: float, *, budget: Callable[[], bool] | None = None) -> Plan:
+def plan(
+    snapshot: Snapshot,
+    now: float,
+    *,
+    budget: Callable[[], bool] | None = None,
+    decided: Callable[[Decision], None] | None = None,
+) -> Plan:
     """Decide who starts, who holds room and who waits (design rules R1 to R12, without R7).
 
     :param now: seconds on the axis of the snapshot.
     :param budget: asked between runs of a class; False stops the pass there (R9), though not before the first run.
+    :param decided: told of each decision but holds as soon as it is made: nothing later in the pass changes it.
     """
-    return Pass(snapshot, now).run(budget)
+    return Pass(snapshot, now, decided).run(budget)
 
 
 class Pass:
     """The state of one pass over a snapshot."""
 
-    def __init__(self, snapshot: Snapshot, now: float) -> None:
+    def __init__(self, snapshot: Snapshot, now: float, decided: Callable[[Decision], None] | None = None) -> None:
         self.now = now
+        self._decided = decided
         self.faults: list[str] = []
         self.states = list(self._node_states(snapshot.nodes))
         self.tasks = self._ranked(snapshot.tasks)
@@ -177,7 +185,12 @@ class Pass:
     def _place(self, task: Task, node: NodeState, choice: Choice) -> None:
         ends = inf if task.time_limit is None else self.now + task.time_limit
         node.place(task.key, choice.allocation, ends)
-        self._decisions.append(decision_of(Action.PLACE, task, node, choice))
+        self._decide(decision_of(Action.PLACE, task, node, choice))
+
+    def _decide(self, decision: Decision) -> None:
+        self._decisions.append(decision)
+        if self._decided is not None and decision.action is not Action.HOLD:
+            self._decided(decision)
 
     def _wait(self, state: ClassState, tasks: Sequence[Task], excluded: frozenset[str]) -> None:
         if not tasks:
@@ -185,14 +198,14 @@ class Pass:
         verdict = state.verdict(excluded)
         for task in tasks:
             if verdict.feasible and (decision := self._blocked.keep_room(state, task)) is not None:
-                self._decisions.append(decision)
+                self._decide(decision)
             self._waiting.append(Waiting(task, verdict.feasible, verdict.counts, verdict.message))
 
     def _stand(self, state: ClassState, tasks: Iterable[Task]) -> None:
         """Tasks that the cut pass before has judged: only their holds are set again."""
         for task in tasks:
             if (decision := self._blocked.stand(state, task)) is not None:
-                self._decisions.append(decision)
+                self._decide(decision)
             self._waiting.append(
                 Waiting(task, state.feasible, (), "waits as before: the pass goes on where the last one stopped", False)
             )

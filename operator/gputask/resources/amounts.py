@@ -59,9 +59,13 @@ def parse_amount(value: object, name: str, *, rounding: Rounding = "up") -> int:
     :returns: units of 1/10000 (of MiB for memory-like names).
     :raises AmountError: one line, without the name (the caller knows where it stands).
     """
+    return _parse_amount(_scalar(value), name, rounding)
+
+
+def _scalar(value: object) -> int | float | str | Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise AmountError(f"{echo(value)} is not an amount; write a number like 2 or '0.5'")
-    return _parse_amount(value, name, rounding)
+    return value
 
 
 # Thousands of tasks ask the same few amounts; the cache tells 1 from 1.0 and "1", for the messages' sake.
@@ -89,6 +93,12 @@ def parse_quantity(value: object, name: str, *, rounding: Rounding) -> int:
     :returns: units of 1/10000, of MiB only for the names that Kubernetes defines in bytes.
     :raises AmountError: when it is no quantity at all, is negative or lies beyond :data:`MAX_AMOUNT`.
     """
+    return _parse_quantity(_scalar(value), name, rounding)
+
+
+# Thousands of nodes and pods have the same few quantities.
+@lru_cache(maxsize=8192, typed=True)
+def _parse_quantity(value: int | float | str | Decimal, name: str, rounding: Rounding) -> int:
     text = _plain_text(value)
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     unit = (match[3] or "") if match else "?"
@@ -126,11 +136,9 @@ def echo(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _plain_text(value: object) -> str:
+def _plain_text(value: int | float | str | Decimal) -> str:
     if isinstance(value, float):
         return format(Decimal(repr(value)), "f")
-    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
-        raise AmountError(f"{echo(value)} is not an amount; write a number like 2 or '0.5'")
     if isinstance(value, int) and abs(value) >= 10**_LONGEST:
         raise _out_of_bounds(value)
     return str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from gputask.resources.amounts import SCALE, AmountError, format_amount
@@ -35,8 +36,13 @@ def units_from_json(text: str) -> int:
 
     :raises AmountError: it is none of at most 4 decimals.
     """
+    return _units(str(text))
+
+
+@lru_cache(maxsize=8192)
+def _units(text: str) -> int:
     # Memory-like amounts are MiB here, whatever their name: no unit and no conversion, unlike in a manifest.
-    whole, _, fraction = str(text).partition(".")
+    whole, _, fraction = text.partition(".")
     if not whole.isdecimal() or (fraction and not fraction.isdecimal()) or len(fraction) > 4:
         raise AmountError(f"{text!r} is not a decimal of at most 4 decimals")
     return int(whole) * SCALE + int(fraction.ljust(4, "0") or 0)

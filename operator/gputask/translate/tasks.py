@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from gputask.api.amounts import units
 from gputask.api.gputask import DeviceRequest, GpuTask, Variant
@@ -15,6 +16,8 @@ from gputask.translate.direct import refusals
 from gputask.translate.pods import constraints, pod_amounts
 from gputask.translate.podspec import SpecError, with_variant
 from gputask.translate.template import asked_names, quantity_problems, skeleton
+
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class TaskError(ManifestError):
@@ -28,10 +31,10 @@ class ClassTable:
     """
 
     def __init__(self) -> None:
-        self._by_source: dict[str, model.RequestClass] = {}
+        self._by_source: dict[bytes, model.RequestClass] = {}
         self._classes: dict[model.RequestClass, model.RequestClass] = {}
 
-    def intern(self, source: str, build: Callable[[], model.RequestClass]) -> model.RequestClass:
+    def intern(self, source: bytes, build: Callable[[], model.RequestClass]) -> model.RequestClass:
         """The class that ``build`` makes of a source; made once for each source, and shared by all that are equal."""
         found = self._by_source.get(source)
         if found is None:
@@ -85,10 +88,10 @@ def _created(task: GpuTask) -> float:
 
 def _request(task: GpuTask, classes: ClassTable) -> model.RequestClass:
     if task.spec.template is None:
-        return classes.intern(f"lease {json.dumps(_variants_source(task), sort_keys=True)}", lambda: _build_lease(task))
+        return classes.intern(b"lease " + _encode(_variants_source(task)), lambda: _build_lease(task))
     try:
         spec = skeleton(task.spec.template["spec"])
-        source = json.dumps([_variants_source(task), task.spec.device_containers, spec], sort_keys=True)
+        source = _encode([_variants_source(task), task.spec.device_containers, spec])
         return classes.intern(source, lambda: _build(task, spec))
     except TaskError:
         raise
