@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gputask.kube.client import Client
-from gputask.kube.resources import GPUNODES, NODES, PODS
+from gputask.kube.resources import GPUNODES, LEASES, NODES, PODS
 from gputask.local.cluster import LocalCluster
 from support.afterwards import all_is_well
 from support.controller import on_device, task, variant
@@ -194,3 +194,54 @@ async def follows_the_uuid(world: World, before: list[str]) -> None:
     await world.apply(task("one", variants=[variant(cpu=1, gpuMemoryMB__1=4000)], priority=1))
     assert (await world.reaches("one", "Running"))["reservation"]["devices"] == ["a"]
     await all_is_well(world)
+
+
+# --- B59 ------------------------------------------------------------------------------------------------
+
+
+def agent(renewed: int) -> Object:
+    """The Lease of n1's agent; a limit of 60 s is 1 s here."""
+    spec = {
+        "holderIdentity": "agent",
+        "leaseDurationSeconds": 1,
+        "renewTime": f"2026-01-01T00:{renewed:02d}:00.000000Z",
+    }
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "n1", "namespace": "default", "labels": {"gputask.dev/agent": "true"}},
+        "spec": spec,
+    }
+
+
+async def test_b59_nothing_new_goes_to_a_node_whose_agent_is_silent_and_what_runs_there_runs_on() -> None:
+    async with operated(gpu_node(cards={"a": {"gpuMemoryMB": 8000}}), speed=20) as world:
+        await world.client.create(LEASES, agent(0), "default")
+        await world.apply(task("t1", variants=[on_device(gpuMemoryMB=4000)]))
+        before = await pod_uids(world, "t1")
+        await eventually(lambda: world.engine.snapshots.nodes["n1"].out)
+        await world.apply(task("t2", variants=[on_device(gpuMemoryMB=4000)]))
+
+        async def says_why() -> bool:
+            said = await world.condition("t2", "Reserved")
+            return said.get("reason") == "NodeOut" and "agent has not been heard of" in said["message"]
+
+        await eventually(says_why)
+        age = world.engine.metrics.registry.get_sample_value("gputask_node_agent_age_seconds", {"node": "n1"})
+        assert age is not None
+        assert age > 1
+        await world.client.patch(LEASES, "n1", {"spec": agent(1)["spec"]}, "default")
+        await world.reaches("t2", "Running")
+        assert await pod_uids(world, "t1") == before
+        assert (await world.condition("t1", "Evicted")) == {}
+        await world.client.delete(LEASES, "n1", "default")
+        await all_is_well(world)
+
+
+async def test_b59_a_node_without_an_agent_is_as_its_admin_says() -> None:
+    async with operated(gpu_node(), speed=20) as world:
+        await world.client.create(LEASES, agent(0), "default")
+        await eventually(lambda: world.engine.snapshots.nodes["n1"].out)
+        await world.client.delete(LEASES, "n1", "default")
+        await world.apply(task("t"))
+        await world.reaches("t", "Running")

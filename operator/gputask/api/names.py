@@ -26,6 +26,9 @@ DEVICES_ANNOTATION = f"{GROUP}/devices"
 LIVES_UNTIL_ANNOTATION = f"{GROUP}/lives-until"
 """RFC 3339: when the node goes away. Absent = it stays."""
 
+AGENT_LABEL = f"{GROUP}/agent"
+"""On the Lease of a node agent, which has the name of its node."""
+
 # --- on Namespaces, written by whoever may ---------------------------------------------------------------
 
 QUEUE_ANNOTATION = f"{GROUP}/queue"

@@ -39,13 +39,16 @@ class Contact:
         self._clock = clock
         self._lost: dict[str, float] = {}
 
+    def see(self, node: Manifest) -> None:
+        """A version of a node was seen. Each of them, as one that was not Ready for a moment only matters too."""
+        if not is_ready(node):
+            self._lost[node["metadata"]["name"]] = self._clock()
+
     def look(self, name: str) -> None:
-        """This node has changed."""
+        """Something about this node changed: what is quarantined there may come back."""
         node, ledger = self._store.nodes.get(name), self._ledgers.known(name)
         if node is None:
             self._lost.pop(name, None)
-        elif not is_ready(node):
-            self._lost[name] = self._clock()
         quarantined = [e for e in (ledger.entries if ledger else {}).values() if e.state is State.QUARANTINED]
         if quarantined and self.is_kept(name):
             for entry in quarantined:

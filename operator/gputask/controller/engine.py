@@ -14,6 +14,7 @@ from typing import Any
 
 from gputask.api.conditions import ReservedReason
 from gputask.api.times import rfc3339
+from gputask.controller.agents import Agents
 from gputask.controller.backoff import Backoff, Refusal
 from gputask.controller.contact import Contact
 from gputask.controller.dispatch import Dispatch
@@ -161,12 +162,16 @@ class Engine:
             clock=time.monotonic,
             changed=lambda task, node: self._dirty.mark(task=task, node=node),
         )
+        self.agents = Agents(
+            clock=time.monotonic, changed=lambda node: self._dirty.mark(node=node), metrics=self.metrics
+        )
         self.snapshots = Snapshots(
             store=self.store,
             queue=self.queue,
             ledgers=self.ledgers,
             assumed=self.admission.assumed,
             evictions=self.evictions,
+            agents=self.agents,
             now=time.time,
         )
         self.placements = Placements(
@@ -246,7 +251,14 @@ class Engine:
             now=time.time,
             metrics=self.metrics,
         )
-        self.feeds = Feeds(client, store=self.store, ledgers=self.ledgers, on_budget=self.dispatch.changed.set)
+        self.feeds = Feeds(
+            client,
+            store=self.store,
+            ledgers=self.ledgers,
+            agents=self.agents,
+            on_node=self.contact.see,
+            on_budget=self.dispatch.changed.set,
+        )
 
     # --- running --------------------------------------------------------------------------------------
 

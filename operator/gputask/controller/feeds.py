@@ -11,13 +11,25 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from gputask.api.names import AGENT_LABEL
+from gputask.controller.agents import Agents
 from gputask.controller.handlers import KopfWatch, Sink
 from gputask.controller.store import Store
 from gputask.controller.trim import trim_node, trim_pod
 from gputask.kube.client import Client
 from gputask.kube.errors import KubeError, NotFound
 from gputask.kube.informer import Informer
-from gputask.kube.resources import BUDGETS, GPUNODES, GPUTASKS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
+from gputask.kube.resources import (
+    BUDGETS,
+    GPUNODES,
+    GPUTASKS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    Resource,
+)
 from gputask.ledger.nodes import NodeLedgers
 from gputask.ledger.pods import Manifest, uid_of
 
@@ -29,8 +41,18 @@ RESYNC_SECONDS = 60.0
 class Feeds:
     """All that comes in from the API server."""
 
-    def __init__(self, client: Client, *, store: Store, ledgers: NodeLedgers, on_budget: Callable[[], None]) -> None:
-        """``on_budget`` is told when evictions may be allowed that were not before, or the other way round."""
+    def __init__(
+        self,
+        client: Client,
+        *,
+        store: Store,
+        ledgers: NodeLedgers,
+        agents: Agents,
+        on_node: Callable[[Manifest], None],
+        on_budget: Callable[[], None],
+    ) -> None:
+        """``on_node`` is told of each version of a node, and ``on_budget`` when evictions may be allowed that were not
+        before, or the other way round."""
         self._client = client
         self._store = store
         # The ledgers know which versions are older than their own writes, and pass the rest on to the store.
@@ -71,9 +93,19 @@ class Feeds:
             on_update=lambda _, new: store.put_namespace(new),
             on_delete=store.drop_namespace,
         )
+        self._agents = Informer(
+            client,
+            LEASES,
+            label_selector=AGENT_LABEL,
+            on_add=agents.put,
+            on_update=lambda _, new: agents.put(new),
+            on_delete=agents.drop,
+        )
         self._listed = asyncio.Event()
         self._tasks = Sink(store.put_task, store.drop_task, self._listed.set)
-        self._nodes = Sink(lambda node: store.put_node(trim_node(node)), store.drop_node, self._listed.set)
+        self._nodes = Sink(self._put_node, store.drop_node, self._listed.set)
+        self._on_node = on_node
+        self._informers = (self._pods, self._priority_classes, self._budgets, self._namespaces, self._agents)
         self._kopf = KopfWatch(client.connection, tasks=self._tasks, nodes=self._nodes)
 
     async def start(self, group: asyncio.TaskGroup) -> None:
@@ -81,7 +113,7 @@ class Feeds:
         group.create_task(self._kopf.run())  # it takes a while until it lists
         group.create_task(self._gpunodes.run())
         await self._gpunodes.synced.wait()  # first: every pod that the ledgers name is then in the later list
-        for informer in (self._pods, self._priority_classes, self._budgets, self._namespaces):
+        for informer in self._informers:
             group.create_task(informer.run())
             await informer.synced.wait()
         await self._tasks.listed.wait()
@@ -93,7 +125,7 @@ class Feeds:
 
         :raises KubeError: not done; to be tried again.
         """
-        for informer in (self._gpunodes, self._pods, self._priority_classes, self._budgets, self._namespaces):
+        for informer in (self._gpunodes, *self._informers):
             await informer.refresh()
         await self.resync()
 
@@ -105,6 +137,10 @@ class Feeds:
         await self._compare(GPUTASKS, self._tasks, self._store.tasks, {uid: uid for uid in self._store.tasks})
         nodes = self._store.nodes
         await self._compare(NODES, self._nodes, nodes, {uid_of(node): name for name, node in nodes.items()})
+
+    def _put_node(self, node: Manifest) -> None:
+        self._on_node(node)
+        self._store.put_node(trim_node(node))
 
     async def _keep_in_sync(self) -> None:
         while True:

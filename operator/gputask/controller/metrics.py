@@ -27,6 +27,12 @@ class Metrics:
             registry=self.registry,
         )
         self.leader = Gauge("gputask_leader", "1 if this replica acts, 0 if it stands by.", registry=self.registry)
+        self.agent_age = Gauge(
+            "gputask_node_agent_age_seconds",
+            "Since the agent of a node was last heard of.",
+            ["node"],
+            registry=self.registry,
+        )
         self.reservations = Gauge(
             "gputask_reservations", "Entries of all ledgers by state.", ["state"], registry=self.registry
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from gputask.api.times import epoch
+from gputask.controller.agents import Agents
 from gputask.controller.evictions import Evictions
 from gputask.controller.queue import TaskQueue
 from gputask.controller.store import Store
@@ -37,6 +38,7 @@ class Snapshots:
         ledgers: NodeLedgers,
         assumed: Assumed,
         evictions: Evictions,
+        agents: Agents,
         now: Callable[[], float],
     ) -> None:
         self._store = store
@@ -44,6 +46,7 @@ class Snapshots:
         self._ledgers = ledgers
         self._assumed = assumed
         self._evictions = evictions
+        self._agents = agents
         self._now = now
         self.nodes: dict[str, Node] = {}
         self._foreign: dict[str, dict[str, tuple[str, Foreign | None]]] = {}
@@ -143,7 +146,7 @@ class Snapshots:
         for pod in self._store.pods_on(ledger.name):
             if uid_of(pod) not in ledger.entries and self._has_to_be_booked(pod):
                 return f"pod {pod['metadata']['name']} of ours is not booked yet"
-        return None
+        return self._agents.why_out(ledger.name)
 
     def _has_to_be_booked(self, pod: Manifest) -> bool:
         """Whether this is a live owner by the recovery table, and no stranger that only names a task of ours (B67)."""
