@@ -2,8 +2,8 @@
 
 An agent shows that it lives as a kubelet does: by a Lease that is named like its node and has the label
 ``gputask.dev/agent``, which it renews. Silent is one whose Lease we have not seen renewed for ``leaseDurationSeconds``,
-on our own monotonic clock: its times are those of another machine, and are compared with each other only. Then nothing new
-is placed on the node; what runs there runs on. A node without such a Lease has no agent, and is as its admin declares.
+on our own monotonic clock: its times are those of another machine, and are compared with each other only. Then nothing
+new is placed on the node; what runs there runs on. A node without such a Lease has no agent, and is as its admin says.
 """
 
 from __future__ import annotations

@@ -118,6 +118,7 @@ class Feeds:
             await informer.synced.wait()
         await self._tasks.listed.wait()
         await self._nodes.listed.wait()
+        self._listed.clear()  # these lists followed no gap
         group.create_task(self._keep_in_sync())
 
     async def refresh(self) -> None:
