@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,43 +14,8 @@ from hypothesis import strategies as st
 from gputask.planner.invariants import check_invariants
 from gputask.planner.model import Action, Node, NodeConstraints, Plan, RequestClass, Variant
 from gputask.planner.plan import plan
-from support.cluster import Cluster, NodeBuilder, TaskBuilder, many, node, task
-
-NAMES = ("cpu", "mem", "lic", "slot", "vram")
-
-
-def build(seed: int, rename: Callable[[str], str] = str) -> Cluster:
-    """A random cluster of unlike nodes, some running work and a queue of unlike tasks."""
-    rng = random.Random(seed)
-    cpu, mem, lic, slot, vram = (rename(name) for name in NAMES)
-    cluster = Cluster(*(_random_node(rng, f"n{i}", cpu, mem, lic, slot, vram) for i in range(rng.randint(2, 5))))
-    cluster.submit(*(_random_task(rng, f"old{i}", cpu, mem, lic, slot, vram) for i in range(8))).step(at=0)
-    cluster.waiting.clear()
-    cluster.holds = ()
-    return cluster.submit(*(_random_task(rng, f"t{i}", cpu, mem, lic, slot, vram) for i in range(14)))
-
-
-def _random_node(rng: random.Random, name: str, cpu: str, mem: str, lic: str, slot: str, vram: str) -> NodeBuilder:
-    built = node(name).has({cpu: rng.choice([4, 8]), mem: rng.choice([10, 20])})
-    if rng.random() < 0.5:
-        built.has({lic: [f"k{i}" for i in range(rng.randint(1, 3))]})
-    for card in range(rng.choice([0, 0, 1, 2])):
-        built.card(str(card), **{slot: ["a", "b"], vram: rng.choice([8, 16])})
-    return built
-
-
-def _random_task(rng: random.Random, name: str, cpu: str, mem: str, lic: str, slot: str, vram: str) -> TaskBuilder:
-    made = task(name, rng.choice([0, 0, 1, 5]), limit=rng.choice([None, None, 30.0, 60.0]))
-    for _ in range(rng.randint(1, 3)):
-        kind = rng.choice(["node", "card", "licence"])
-        asked = {cpu: rng.randint(1, 5), mem: rng.randint(0, 8)}
-        if kind == "card":
-            made.wants(asked, devices=(rng.choice([1, 1, 2]), {slot: 1, vram: rng.randint(2, 9)}))
-        elif kind == "licence":
-            made.wants({**asked, lic: rng.choice(["0.5", "1", "1.5"])})
-        else:
-            made.wants(asked)
-    return made
+from support.cluster import Cluster, many, node, task
+from support.random_cluster import NAMES, random_cluster
 
 
 def told(decided: Plan) -> list[tuple[object, ...]]:
@@ -64,7 +29,7 @@ def told(decided: Plan) -> list[tuple[object, ...]]:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
 def test_the_order_of_nodes_and_tasks_does_not_matter(seed: int, rng: random.Random) -> None:
-    snapshot = build(seed).snapshot()
+    snapshot = random_cluster(seed).snapshot()
     nodes, tasks = list(snapshot.nodes), list(snapshot.tasks)
     rng.shuffle(nodes)
     rng.shuffle(tasks)
@@ -75,13 +40,13 @@ def test_the_order_of_nodes_and_tasks_does_not_matter(seed: int, rng: random.Ran
 @given(st.integers(0, 10**6), st.permutations(NAMES))
 def test_the_names_of_resources_do_not_matter(seed: int, names: list[str]) -> None:
     renamed = dict(zip(NAMES, names, strict=True))
-    assert told(build(seed).step()) == told(build(seed, renamed.__getitem__).step())
+    assert told(random_cluster(seed).step()) == told(random_cluster(seed, renamed.__getitem__).step())
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6))
 def test_a_second_pass_starts_nothing_and_moves_no_hold(seed: int) -> None:
-    cluster = build(seed)
+    cluster = random_cluster(seed)
     cluster.step(at=0)
     holds = [(h.task, h.node, h.since) for h in cluster.holds]
     again = cluster.step(at=0)
@@ -93,7 +58,7 @@ def test_a_second_pass_starts_nothing_and_moves_no_hold(seed: int) -> None:
 @given(st.integers(0, 10**6))
 def test_the_queue_one_by_one_starts_the_same_as_all_at_once(seed: int) -> None:
     """Submitted in rank order with a pass after each, when nobody has to wait for another."""
-    at_once, one_by_one = build(seed), build(seed)
+    at_once, one_by_one = random_cluster(seed), random_cluster(seed)
     at_once.step(at=0)
     ranked = sorted(one_by_one.waiting.values(), key=lambda t: t.rank)
     one_by_one.waiting.clear()
@@ -137,7 +102,7 @@ def test_a_resumed_pass_looks_only_at_what_the_cut_one_did_not_reach() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_passes_without_any_time_come_to_the_same_end_one_class_at_a_time(seed: int) -> None:
-    whole, short = build(seed), build(seed)
+    whole, short = random_cluster(seed), random_cluster(seed)
     whole.step(at=0)
     cut = short.step(at=0, budget=lambda: False)
     for _ in range(len(short.waiting)):

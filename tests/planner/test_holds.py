@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import random
 
-from gputask.planner.holds import PATIENCE
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gputask.planner.holds import PATIENCE, HoldFinder
 from support.cluster import Cluster, NodeBuilder, many, node, task
+from support.random_cluster import random_cluster
 
 
 def test_a_hold_goes_where_least_is_to_be_freed() -> None:
@@ -130,3 +135,18 @@ def test_a_task_in_back_off_from_its_only_node_holds_nothing_there() -> None:
     assert cluster.where("Y") == "n"
     assert cluster.holds == ()
     assert cluster.feasible("X")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_a_hold_that_stays_wherever_the_best_place_is_stays_when_that_is_looked_for(seed: int) -> None:
+    quick, slow = random_cluster(seed), random_cluster(seed)
+    rng = random.Random(seed)
+    for at in (0, 10, 45, 70, 290, 400, 2000):
+        told = quick.step(at=at)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(HoldFinder, "is_unbeaten", lambda *_: False)
+            assert slow.step(at=at).holds == told.holds
+        for name in rng.sample(quick.running(), k=len(quick.running()) // 3):
+            quick.finish(name)
+            slow.finish(name)

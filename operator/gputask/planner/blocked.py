@@ -99,15 +99,17 @@ class Blocked:
 
     def _hold(self, state: ClassState, task: Task, previous: Hold | None) -> Decision | None:
         """Where it had its hold, unless somewhere else is better."""
-        best = state.finder.best(task.excluded_nodes)
-        if best is None:
-            return None
-        since = self._now
+        old, since = None, self._now
         if previous is not None and (node := self._states.get(previous.node)) is not None:
             old = state.finder.again(node, previous) if self._may_use(task, node) else None
-            if old is not None and stays(old, best, previous.since, self._now):
-                best, since = old, previous.since
-        return self._keep(task, best.state, best.choice, since, best.starts_by)
+            since = previous.since if old is not None else since
+        if old is None or not state.finder.is_unbeaten(old, since):
+            best = state.finder.best(task.excluded_nodes)
+            if best is None:
+                return None
+            if old is None or not stays(old, best, since, self._now):
+                old, since = best, self._now
+        return self._keep(task, old.state, old.choice, since, old.starts_by)
 
     def _may_use(self, task: Task, node: NodeState) -> bool:
         return node.node.name not in task.excluded_nodes

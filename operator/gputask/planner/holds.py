@@ -70,6 +70,16 @@ class HoldFinder:
             bounds.append(((end, int(least[n]) if end == inf else 0, 0), n, _UNKNOWN))
         return bounds
 
+    def is_unbeaten(self, old: Candidate, since: float) -> bool:
+        """Whether a hold stays (:func:`stays`) wherever the best place is; False if only that place can tell.
+
+        The heap's first T* is a bound for all: nodes only lose room in a pass.
+        """
+        if not self._heap:
+            return False
+        bound = self._heap[0][0][0]
+        return old.key[0] < bound or (old.key[0] == bound and self._now - since < PATIENCE)
+
     def best(self, excluded: Container[str] = ()) -> Candidate | None:
         """The best place now for the next task of the class, or None if no node can be held."""
         aside: list[tuple[Key, int, int]] = []
