@@ -12,9 +12,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gputask.api.gpunode import MOST_RESERVATIONS
-from gputask.ledger.changes import Book, Confirm, Declare, Quarantine, Rebuild, Refused, Release, Renew, Reserve
+from gputask.ledger.changes import (
+    Book,
+    Confirm,
+    Declare,
+    DropRoom,
+    KeepRoom,
+    Quarantine,
+    Rebuild,
+    Refused,
+    Release,
+    Renew,
+    Reserve,
+)
 from gputask.ledger.documents import read_ledger, write_ledger
-from gputask.ledger.entries import Entry, NodeLedger, State, check_invariants
+from gputask.ledger.entries import Entry, NodeLedger, RoomKept, State, Victim, check_invariants
 from gputask.resources.amounts import SCALE
 from gputask.resources.pools import Allocation, Device, Health, IndexedPool, NodeResources, SumPool, UnknownPool
 
@@ -148,6 +160,70 @@ def test_b113_a_pool_declared_no_more_keeps_its_entry_and_admits_nothing() -> No
     again = Declare("u1", OFFER).apply(now)
     assert again.fits(entry("t2", mem_x=20_000)) is None
     assert again.fits(entry("t2", mem_x=20_001)) is not None
+
+
+# --- room that is kept (protocol line 16) ---
+
+
+def room(name: str, priority: int, *victims: str, **asks: float) -> RoomKept:
+    return RoomKept(
+        task=f"default/{name}",
+        task_uid=f"task-{name}",
+        priority=priority,
+        created=0.0,
+        variant="v",
+        variant_index=0,
+        allocation=entry(name, **asks).allocation,
+        victims=tuple(Victim(f"default/{v}", f"pod-{v}", v) for v in victims),
+        start_time=0.0,
+        expires_at=60.0,
+    )
+
+
+def making_room(*rooms: RoomKept) -> NodeLedger:
+    """Of 8 cpus 1 is free; a has 3 and b has 4."""
+    made = ledger(entry("a", cpu=3), entry("b", cpu=4))
+    for each in rooms:
+        made = KeepRoom(each).apply(made)
+    return made
+
+
+LOW, HIGH = (-1, 0.0, "z"), (-9, 0.0, "z")
+
+
+def test_kept_room_is_taken_by_nobody_of_lower_rank_and_what_it_does_not_need_is_free() -> None:
+    kept = making_room(room("h", 5, "a", cpu=3))
+    assert kept.fits(entry("low", cpu=1), LOW) is None
+    assert "room on n1 is kept for default/h" in (
+        making_room(room("h", 5, "a", cpu=4)).fits(entry("low", cpu=1), LOW) or ""
+    )
+    assert making_room(room("h", 5, "a", cpu=4)).fits(entry("high", cpu=1), HIGH) is None
+
+
+def test_what_the_victims_of_others_will_give_is_not_there_yet() -> None:
+    kept = making_room(room("h", 5, "a", cpu=4), room("h2", 4, "b", cpu=2))
+    assert kept.fits(entry("low", cpu=1), LOW) is not None, "though 2 are left once both victims are gone"
+    assert KeepRoom(room("h", 5, "a", cpu=4)).apply(kept) is kept
+
+
+def test_room_that_the_victims_do_not_make_is_not_kept() -> None:
+    with pytest.raises(Refused, match="cpu on n1: asked 5, free 4"):
+        making_room(room("h", 5, "a", cpu=5))
+    with pytest.raises(Refused, match="default/a is evicted for default/h already"):
+        making_room(room("h", 5, "a", cpu=4), room("h2", 4, "a", cpu=1))
+
+
+def test_room_becomes_the_reservation_of_its_task_in_one_change() -> None:
+    kept = making_room(room("h", 5, "a", cpu=4)).without_entry("a")
+    reserved = Reserve(entry("h", cpu=4), (-5, 0.0, "task-h")).apply(kept)
+    assert not reserved.holds
+    assert set(reserved.entries) == {"b", "h"}
+
+
+def test_only_the_hold_that_was_seen_is_dropped() -> None:
+    kept = making_room(room("h", 5, "a", cpu=4))
+    assert DropRoom("task-h", room("h", 5, "b", cpu=4).victims).apply(kept) is kept
+    assert not DropRoom("task-h", room("h", 5, "a", cpu=4).victims).apply(kept).holds
 
 
 # --- changes ---

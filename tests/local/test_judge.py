@@ -237,6 +237,11 @@ class TestKeptRoom:
         taken = "MODIFIED", "GpuNode", {"metadata": {"name": "n1"}, "status": status}
         assert rules([*KEPT[:2], ranked("of-p2"), taken]) == ["kept room taken"]
 
+    def test_that_is_short_without_the_newcomer_too_is_not_taken_by_it(self):
+        others = {"p1": "0.5", "p3": "0.9"}
+        before = [*KEPT[:3], ranked("of-p3"), booked(**others), KEPT[4], booked(room(), **others)]
+        assert rules([*before, ranked("of-p2"), booked(room(), **others, p2="0.1")]) == []
+
     def test_does_not_bind_who_asks_for_something_else(self):
         entry = {"taskUID": "of-p2", "amounts": {"cpu": "1"}}
         status = {"reservations": {"p1": {"taskUID": "of-p1", "amounts": {"lic": "1"}}, "p2": entry}}

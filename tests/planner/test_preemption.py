@@ -333,3 +333,24 @@ def test_somebody_goes_exactly_when_a_set_exists_and_its_top_priority_is_the_low
     assert len(decided) == (1 if possible else 0)
     if possible:
         assert max(v.priority for v in decided[0].victims) == min(possible)
+
+
+def two_rooms(*, third: int) -> Cluster:
+    """H gets its 5 by the 1 that is free and a's 4; what H2 does not need of b's 5 is free once b is gone."""
+    built = node("n").has(c=third + 10).runs("a", {"c": 4}).runs("b", {"c": 5}, priority=1)
+    built.runs("stays", {"c": third}, priority=9)
+    cluster = Cluster(built)
+    cluster.submit(task("H", 5).wants(c=5).preempting(), task("H2", 4).wants(c=3).preempting()).step()
+    assert (cluster.victims("H"), cluster.victims("H2")) == (["a"], ["b"])
+    return cluster
+
+
+@pytest.mark.parametrize("third", [0, 2])
+def test_nobody_takes_what_the_first_victim_gives_however_much_the_second_will(third: int) -> None:
+    cluster = two_rooms(third=third)
+    cluster.submit(task("low", 0).wants(c=1)).step()
+    assert cluster.where("low") is None, "as soon as a is gone H would be one short"
+    cluster.stopped("a").step()
+    assert cluster.where("H") == "n"
+    cluster.stopped("b").step()
+    assert (cluster.where("H2"), cluster.where("low")) == ("n", "n")

@@ -7,7 +7,7 @@ planner: a planner that errs cannot book a unit twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
@@ -173,19 +173,27 @@ class NodeLedger:
         return self._after_evictions(hold)._short_of(hold.allocation)
 
     def _takes_kept_room(self, entry: Entry, rank: Rank) -> str | None:
-        """Whether the entry would take what is kept for a task of higher rank."""
+        """Whether the entry would take what is kept for a task of higher rank: once all victims on the node are gone,
+        or as soon as its own are."""
         for hold in self.holds.values():
             shared = entry.allocation.amounts.keys() & hold.allocation.amounts.keys()
             if hold.rank < rank and hold.task_uid != entry.task_uid and shared:
-                after = self.with_entry(entry)._after_evictions(hold)
-                if any(after._short(hold.allocation, key) for key in shared):
+                beside = self.with_entry(entry)
+                after = beside._after_evictions(hold)
+                soon = not self._without(hold.victims)._short_of(hold.allocation)
+                if any(after._short(hold.allocation, key) for key in shared) or (
+                    soon and beside._without(hold.victims)._short_of(hold.allocation)
+                ):
                     return f"room on {self.name} is kept for {hold.task}, and there is not enough beside it"
         return None
 
+    def _without(self, victims: Iterable[Victim]) -> NodeLedger:
+        gone = {victim.pod_uid for victim in victims}
+        return replace(self, entries={uid: entry for uid, entry in self.entries.items() if uid not in gone})
+
     def _after_evictions(self, hold: RoomKept) -> NodeLedger:
         """How the ledger will be for this hold: without victims, and with the room that holds of higher rank keep."""
-        leaving = {v.pod_uid for other in (*self.holds.values(), hold) for v in other.victims}
-        entries = {uid: entry for uid, entry in self.entries.items() if uid not in leaving}
+        entries = dict(self._without(v for other in (*self.holds.values(), hold) for v in other.victims).entries)
         for other in self.holds.values():
             if other.rank < hold.rank and other.task_uid != hold.task_uid:
                 entries[f"hold {other.task_uid}"] = _held(other, self.name)

@@ -45,11 +45,13 @@ def _taken(world: World, node: str, hold: Object, pod: str) -> Said:
     own = rank(priority_of(task), meta["creationTimestamp"], meta["uid"])
     if own < rank(hold["priority"], hold["created"], hold["taskUID"]):
         return
-    leaving = victims_of(hold)
-    beside = [entries[uid] for uid in entries if uid not in leaving]
-    # A pool that the new entry does not touch may be short for another reason: the node lost some of it.
-    for key in hold.get("amounts", {}).keys() & entry.get("amounts", {}).keys():
-        for short in overfull(world.nodes.get(node, {}), key, [*beside, hold]):
+    declared, keys = world.nodes.get(node, {}), hold.get("amounts", {}).keys()
+    gone = victims_of(hold) | {pod}
+    before = [entries[uid] for uid in entries if uid not in gone]
+    if any(short for key in keys for short in overfull(declared, key, [*before, hold])):
+        return  # it waits for others too: for the victims of other holds, or as the node lost some of what it had
+    for key in keys & entry.get("amounts", {}).keys():
+        for short in overfull(declared, key, [*before, entry, hold]):
             yield "kept room taken", f"{meta['name']} on {node} beside the room of {hold['task']}: {short}"
 
 

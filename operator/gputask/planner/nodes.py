@@ -197,8 +197,9 @@ class NodeState:
         higher = [o.allocation for o in self.holds[: self._narrowed]]
         running, empty = [o.allocation for o in self.running], self.empty
         if hold.makes_room:
-            # It starts when the leaving are gone, whoever else ends before: what stays counts in full, in no set P.
-            running, empty = [], self.empty.less(o.allocation for o in self.running if not self._leaves(o))
+            # It starts when enough of the leaving are gone, in whatever order; what stays counts in full, in no set P.
+            running = [o.allocation for o in self.running if self._leaves(o)]
+            empty = self.empty.less(o.allocation for o in self.running if not self._leaves(o))
         self.room.narrow(gap_of(hold.allocation, empty, running, higher))
         self._narrowed += 1
         self.version += 1
