@@ -100,8 +100,10 @@ class Blocked:
     def _hold(self, state: ClassState, task: Task, previous: Hold | None) -> Decision | None:
         """Where it had its hold, unless somewhere else is better."""
         old, since = None, self._now
-        if previous is not None and (node := self._states.get(previous.node)) is not None:
-            old = state.finder.again(node, previous) if self._may_use(task, node) else None
+        if previous is not None and (node := self._states.get(previous.node)) is not None and self._may_use(task, node):
+            if (settled := state.finder.settled(node, previous)) is not None:
+                return self._keep(task, node, settled, previous.since, None)
+            old = state.finder.again(node, previous)
             since = previous.since if old is not None else since
         if old is None or not state.finder.is_unbeaten(old, since):
             best = state.finder.best(task.excluded_nodes)

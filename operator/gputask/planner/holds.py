@@ -70,6 +70,30 @@ class HoldFinder:
             bounds.append(((end, int(least[n]) if end == inf else 0, 0), n, _UNKNOWN))
         return bounds
 
+    def settled(self, state: NodeState, hold: Hold) -> Choice | None:
+        """The hold of the pass before, where it is plain to see that it stays: nothing has a guaranteed end, its
+        patience is not over, it names no device and no label, and its room is still there. None: look closer."""
+        position = self._position(hold)
+        if position is None or not self._heap or self._heap[0][0][0] != inf or self._now - hold.since >= PATIENCE:
+            return None
+        option, taken = self._options[position], hold.allocation
+        if option.parts or taken.labels or state.first_end != inf or not self._lasting[position][state.index]:
+            return None
+        asked = {state.flat(key): units for key, units in option.amounts}
+        if len(asked) != len(option.amounts) or asked != taken.amounts:
+            return None
+        stock = state.unheld
+        if any(key in stock.labels or stock.available(key) < units for key, units in taken.amounts.items()):
+            return None
+        return Choice(option.first, option.names[0], taken)
+
+    def _position(self, hold: Hold) -> int | None:
+        """The option that a hold was chosen for."""
+        for position, option in enumerate(self._options):
+            if option.first <= hold.variant_index < option.first + len(option.names):
+                return position
+        return None
+
     def is_unbeaten(self, old: Candidate, since: float) -> bool:
         """Whether a hold stays (:func:`stays`) wherever the best place is; False if only that place can tell.
 
@@ -110,12 +134,10 @@ class HoldFinder:
 
     def again(self, state: NodeState, hold: Hold) -> Candidate | None:
         """The hold of the pass before as it stands now: same node, variant and devices; None if it is no more."""
-        for position, option in enumerate(self._options):
-            if option.first <= hold.variant_index < option.first + len(option.names):
-                if not self._lasting[position][state.index]:
-                    return None
-                return self._candidate(state, position, only=frozenset(hold.allocation.devices))
-        return None
+        position = self._position(hold)
+        if position is None or not self._lasting[position][state.index]:
+            return None
+        return self._candidate(state, position, only=frozenset(hold.allocation.devices))
 
     def _candidate(self, state: NodeState, position: int, only: frozenset[str] | None = None) -> Candidate | None:
         option = self._options[position]
