@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gc
 
-_THRESHOLDS = (50_000, 20, 1_000)
-"""Allocations less frees before the youngest are looked at; how often that is before the next generation is, too."""
+_THRESHOLDS = (20_000, 5, 1_000)
+"""Allocations less frees before the youngest are looked at; how often that is before the next generation is, too. The
+younger ones are few, so that each look takes milliseconds only; the oldest are hardly ever looked at."""
 
 
 def calm() -> None:

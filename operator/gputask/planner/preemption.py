@@ -46,12 +46,13 @@ class Preemption:
         self._now = now
         self._lowest = [min((w.priority for w in self._evictable(s)), default=inf) for s in states]
         """For each node the priority of the least important work that may be evicted there."""
+        self._lowest_of_all = min(self._lowest, default=inf)
 
     # --- questions ------------------------------------------------------------------------------------
 
     def is_hopeless(self, task: Task) -> bool:
         """Whether no node has any work that may be evicted for this task."""
-        return not task.may_preempt or task.priority <= min(self._lowest, default=inf)
+        return not task.may_preempt or task.priority <= self._lowest_of_all
 
     def room_comes(self, task: Task, probes: Sequence[Probe]) -> bool:
         """Whether work that leaves already makes room for the task somewhere: then nobody is evicted for it."""
@@ -83,6 +84,7 @@ class Preemption:
                 if budget in self._budgets:
                     self._budgets[budget] -= 1
         self._lowest[state.index] = min((w.priority for w in self._evictable(state)), default=inf)
+        self._lowest_of_all = min(self._lowest)
 
     # --- where ----------------------------------------------------------------------------------------
 
